@@ -1,0 +1,1 @@
+"""Scheduling the network under distributed deep learning: simulate, emulate, deploy one policy."""

@@ -1,0 +1,360 @@
+"""The nouns: what a workload, a view, a plan and an outcome are.
+
+Bytes, seconds and bytes per second everywhere inside; `units` converts at the edge. Everything that
+can be numerous is a column (a numpy array), because the public trace alone has 706,397 flows.
+This module imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+BEST_EFFORT = 2**31 - 1
+"""The rank of traffic that nobody marks: always the last class (DSCP 0), whatever else is ranked."""
+
+
+# ------------------------------------------------------------------ what is to be carried
+
+
+class TaskKind(enum.IntEnum):
+    """What a compute node of the DAG stands for. A BARRIER takes no time and joins dependencies."""
+
+    BARRIER = 0
+    FORWARD = 1
+    BACKWARD = 2
+    OTHER = 3
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """One row per job. `arrival` in seconds after the start of the run."""
+
+    name: tuple[str, ...]
+    arrival: Floats
+    weight: Floats
+    iterations: Ints
+
+
+@dataclass(frozen=True)
+class Stages:
+    """One row per stage: the coflows of a job that belong together (for training: one iteration's)."""
+
+    job: Ints
+    iteration: Ints
+    label: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Coflows:
+    """One row per coflow. `deadline` in seconds after its first flow's release, inf for none."""
+
+    job: Ints
+    stage: Ints
+    iteration: Ints
+    label: tuple[str, ...]
+    weight: Floats
+    deadline: Floats
+
+
+@dataclass(frozen=True)
+class Flows:
+    """One row per flow.
+
+    `src` and `dst` are host ordinals (positions in `Fabric.hosts`), `size` in bytes, `need` the
+    consumption order of the tensor inside its job (0 is needed first) out of `need_span` values.
+    """
+
+    coflow: Ints
+    src: Ints
+    dst: Ints
+    size: Floats
+    need: Ints
+    need_span: Ints
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """One row per compute node of the DAG. `host` is a host ordinal (-1: nowhere), `seconds` its length."""
+
+    job: Ints
+    iteration: Ints
+    host: Ints
+    seconds: Floats
+    kind: Ints
+    label: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Dag:
+    """Who waits for whom. Nodes 0..F-1 are the flows, F..F+T-1 the tasks.
+
+    A node with no dependency starts at its job's arrival, any other when its last dependency ends.
+    `successors[indptr[n]:indptr[n+1]]` are the nodes that wait for node n. Acyclic (checked by the builder).
+    """
+
+    n_deps: Ints
+    indptr: Ints
+    successors: Ints
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All jobs of a scenario, fully unrolled.
+
+    `hairpin` says what a flow from a host to itself is: traffic over the host's own up and down
+    port (True, the coflow trace's model) or nothing at all for the network (False, loopback).
+    """
+
+    jobs: Jobs
+    stages: Stages
+    coflows: Coflows
+    flows: Flows
+    tasks: Tasks
+    dag: Dag
+    hairpin: bool = False
+
+    @property
+    def n_flows(self) -> int:
+        return len(self.flows.size)
+
+    @property
+    def n_tasks(self) -> int:
+        return len(self.tasks.seconds)
+
+
+# ------------------------------------------------------------------ what a policy sees and says
+
+
+class Event(enum.Flag):
+    """What happened since a policy was last asked. A policy declares which of these concern it."""
+
+    NONE = 0
+    FLOW_RELEASED = enum.auto()
+    FLOW_FINISHED = enum.auto()
+    COFLOW_RELEASED = enum.auto()
+    COFLOW_FINISHED = enum.auto()
+    REVIEW = enum.auto()
+
+
+@dataclass(frozen=True)
+class FlowView:
+    """The active flows (released, not finished), one row each, in order of release.
+
+    `coflow` is a row of `View.coflows`; `links[indptr[i]:indptr[i+1]]` are the links of flow i's path.
+    `size` and `remaining` are NaN to a policy that is not clairvoyant. Bytes and seconds.
+    """
+
+    id: Ints
+    coflow: Ints
+    src: Ints
+    dst: Ints
+    size: Floats
+    sent: Floats
+    remaining: Floats
+    need: Ints
+    need_span: Ints
+    release: Floats
+    indptr: Ints
+    links: Ints
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True)
+class CoflowView:
+    """The coflows with an active flow, one row each, in order of arrival (first release, then id).
+
+    `size` is the bytes of all its flows, released or not (NaN if not clairvoyant); `sent` the bytes
+    carried so far, finished flows included; `n_flows` and `n_finished` count its flows.
+    """
+
+    id: Ints
+    job: Ints
+    stage: Ints
+    arrival: Floats
+    size: Floats
+    sent: Floats
+    n_flows: Ints
+    n_finished: Ints
+    weight: Floats
+    deadline: Floats
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True)
+class JobView:
+    """The jobs that own an active coflow, one row each; `CoflowView.job` is a row of this."""
+
+    id: Ints
+    arrival: Floats
+    weight: Floats
+    iterations: Ints
+    iterations_done: Ints
+
+
+@dataclass(frozen=True)
+class View:
+    """All that a policy may look at. Its arrays are read-only; `now` is its only clock.
+
+    `capacity` has one entry per link of the fabric in bytes/s; `queues` is the number of priority
+    classes that the hardware has, None for as many as there are ranks.
+    """
+
+    now: float
+    flows: FlowView
+    coflows: CoflowView
+    jobs: JobView
+    capacity: Floats
+    queues: int | None
+    events: Event = Event.NONE
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a policy wants, one row per row of `View.flows`.
+
+    rank        0 goes first, equal ranks share, BEST_EFFORT is unmarked traffic. int64
+    rate        cap in bytes/s, inf for none
+    weight      share inside a rank, > 0
+    not_before  seconds of the run before which the flow must not send, -inf for none
+    path        index of the path to take, -1 to leave it as it is
+    review_in   ask again within so many seconds, inf for "when something happens"
+    """
+
+    rank: Ints
+    rate: Floats
+    weight: Floats
+    not_before: Floats
+    path: Ints
+    review_in: float = float("inf")
+
+
+class Policy(Protocol):
+    """A pure function from view to plan. Its instance fields are its parameters (frozen dataclass).
+
+    clairvoyant  may it see sizes?
+    local        does a flow's plan depend on that flow's own row only? Then a host decides it alone,
+                 and no coordinator, control period or control delay is involved.
+    events       what concerns it: it is not called for anything else
+    """
+
+    name: ClassVar[str]
+    clairvoyant: ClassVar[bool]
+    local: ClassVar[bool]
+    events: ClassVar[Event]
+
+    def __call__(self, view: View) -> Plan: ...
+
+
+# ------------------------------------------------------------------ how it is carried
+
+
+class Connections(enum.Enum):
+    """Which flows share a connection, the unit that shares bandwidth.
+
+    PER_PAIR: one connection per job, host pair and class; its flows go one after the other in the
+    order of their release. PER_FLOW: every flow has a connection of its own.
+    """
+
+    PER_PAIR = "per-pair"
+    PER_FLOW = "per-flow"
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How flows map to connections."""
+
+    connections: Connections = Connections.PER_FLOW
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the coordinator costs: seconds from a decision to its effect, and the least time between two."""
+
+    delay: float = 0.0
+    period: float = 0.0
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """How the scenario meets a real kernel. Rates and sizes are both multiplied by `scale` (times stay)."""
+
+    scale: float
+    chunk: int = 16384
+    delay: str = "strict"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The name of a plug-in and its parameters, as the scenario gives them."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """`name`, or `name(key=value, ...)` where parameters are set: unique inside a scenario."""
+        if not self.params:
+            return self.name
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in sorted(self.params.items()))})"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A checked description; only `scenario.load` builds one. It never names an engine.
+
+    `source` is the mapping as read (after --set), written back as scenario.yaml beside the results.
+    `horizon` in seconds (inf: until every job has ended). `emulation` is None where the scenario
+    is not meant for a real kernel.
+    """
+
+    name: str
+    fabric: Spec
+    workload: tuple[Spec, ...]
+    policies: tuple[Spec, ...]
+    queues: int | None
+    seed: int
+    horizon: float
+    transport: Transport
+    control: Control
+    emulation: Emulation | None
+    source: Mapping[str, Any]
+    path: str
+
+
+# ------------------------------------------------------------------ what happened
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one engine did with one policy, columns aligned with the `Workload`. Times in seconds, NaN: never.
+
+    `flow_class` is the last class the flow had; `link_bytes` payload bytes carried per fabric link;
+    `fidelity` what the engine measured of itself ("valid": bool, "reasons": [str], ...);
+    `mechanisms` what realised the plan ("priority": "htb-prio", ...).
+    """
+
+    flow_release: Floats
+    flow_finish: Floats
+    flow_class: Ints
+    task_start: Floats
+    task_finish: Floats
+    link_bytes: Floats
+    simulated_s: float
+    wall_s: float
+    peak_rss_bytes: int
+    decisions: int
+    fidelity: Mapping[str, Any]
+    mechanisms: Mapping[str, Any]
