@@ -1,0 +1,307 @@
+"""Assembles the columns of `model.Workload`, one job, coflow, flow or dependency at a time or in bulk.
+
+Every workload kind adds to the same builder, so this is the one place that numbers the rows, joins the
+dependency graph and refuses what no engine could run (cycles, sizes that are not sizes, unknown hosts).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Generic, NewType, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from netsched.errors import ScenarioError
+from netsched.model import (
+    Coflows,
+    Dag,
+    Floats,
+    Flows,
+    Ints,
+    Jobs,
+    Stages,
+    TaskKind,
+    Tasks,
+    Workload,
+)
+from netsched.workloads.checks import check_acyclic, check_rows
+
+Node = NewType("Node", int)
+"""Handle of a DAG node: flow f is f, task t is -1 - t. Hence it is known before the counts are."""
+
+MAX_NODES = 20_000_000
+"""Flows and tasks of one scenario; beyond it a typing slip would fill the memory instead of failing."""
+
+_Scalar = TypeVar("_Scalar", int, float)
+
+
+class _Column(Generic[_Scalar]):
+    """A column that grows by scalars and by arrays: pending scalars become a chunk when an array comes."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._dtype = dtype
+        self._chunks: list[npt.NDArray[np.generic]] = []
+        self._pending: list[_Scalar] = []
+
+    def append(self, value: _Scalar) -> None:
+        self._pending.append(value)
+
+    def extend(self, values: npt.NDArray[np.generic]) -> None:
+        self._flush()
+        self._chunks.append(values)
+
+    def array(self) -> npt.NDArray[np.generic]:
+        self._flush()
+        if not self._chunks:
+            return np.empty(0, dtype=self._dtype)
+        return np.ascontiguousarray(np.concatenate(self._chunks), dtype=self._dtype)
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._chunks.append(np.array(self._pending, dtype=self._dtype))
+            self._pending = []
+
+
+class _Ints(_Column[int]):
+    def __init__(self) -> None:
+        super().__init__(np.int64)
+
+    def ints(self) -> Ints:
+        return self.array().astype(np.int64, copy=False)
+
+
+class _Floats(_Column[float]):
+    def __init__(self) -> None:
+        super().__init__(np.float64)
+
+    def floats(self) -> Floats:
+        return self.array().astype(np.float64, copy=False)
+
+
+class WorkloadBuilder:
+    """Collects jobs, stages, coflows, flows, tasks and dependencies; `build` checks and freezes them.
+
+    `hosts` is the number of hosts of the fabric: host ordinals are 0..hosts-1.
+    """
+
+    def __init__(self, hosts: int) -> None:
+        self._hosts = hosts
+        self._job_name: dict[str, int] = {}
+        self._job_arrival, self._job_weight, self._job_iterations = _Floats(), _Floats(), _Ints()
+        self._stage_job, self._stage_iteration = _Ints(), _Ints()
+        self._stage_label: list[str] = []
+        self._coflow_job, self._coflow_stage, self._coflow_iteration = _Ints(), _Ints(), _Ints()
+        self._coflow_label: list[str] = []
+        self._coflow_weight, self._coflow_deadline = _Floats(), _Floats()
+        self._flow_coflow, self._flow_src, self._flow_dst = _Ints(), _Ints(), _Ints()
+        self._flow_size, self._flow_need, self._flow_span = _Floats(), _Ints(), _Ints()
+        self._n_flows = 0
+        self._task_job, self._task_iteration, self._task_host = _Ints(), _Ints(), _Ints()
+        self._task_seconds, self._task_kind = _Floats(), _Ints()
+        self._task_label: list[str] = []
+        self._edge_node, self._edge_on = _Ints(), _Ints()
+
+    # -------------------------------------------------------------- what there is
+
+    def add_job(self, name: str, arrival: float = 0.0, weight: float = 1.0, iterations: int = 1) -> int:
+        """Row of a new job. `arrival` in seconds; names are unique, since results are read by name."""
+        if name in self._job_name:
+            raise ScenarioError(f"job {name!r} exists twice: give one of the workloads another `name`")
+        if not 0 <= arrival < math.inf:
+            raise ScenarioError(f"job {name!r}: arrival {arrival} s must be finite and 0 or more")
+        if not 0 < weight < math.inf:
+            raise ScenarioError(f"job {name!r}: weight {weight} must be finite and more than 0")
+        if iterations < 1:
+            raise ScenarioError(f"job {name!r}: iterations {iterations} must be 1 or more")
+        self._job_arrival.append(arrival)
+        self._job_weight.append(weight)
+        self._job_iterations.append(iterations)
+        return self._job_name.setdefault(name, len(self._job_name))
+
+    def add_stage(self, job: int, label: str, iteration: int = 0) -> int:
+        """Row of a new stage: the coflows of a job that belong together."""
+        self._stage_job.append(job)
+        self._stage_iteration.append(iteration)
+        self._stage_label.append(label)
+        return len(self._stage_label) - 1
+
+    def add_coflow(
+        self,
+        job: int,
+        stage: int,
+        label: str,
+        iteration: int = 0,
+        *,
+        weight: float = 1.0,
+        deadline: float = math.inf,
+    ) -> int:
+        """Row of a new coflow. `deadline` in seconds after its first flow's release."""
+        if not 0 < weight < math.inf:
+            raise ScenarioError(f"coflow {label!r}: weight {weight} must be finite and more than 0")
+        if not deadline > 0:
+            raise ScenarioError(f"coflow {label!r}: deadline {deadline} s must be more than 0")
+        self._coflow_job.append(job)
+        self._coflow_stage.append(stage)
+        self._coflow_iteration.append(iteration)
+        self._coflow_label.append(label)
+        self._coflow_weight.append(weight)
+        self._coflow_deadline.append(deadline)
+        return len(self._coflow_label) - 1
+
+    def add_flow(
+        self, coflow: int, src: int, dst: int, size: float, *, need: int = 0, need_span: int = 1
+    ) -> Node:
+        """Handle of a new flow of `size` bytes between two host ordinals."""
+        self._flow_coflow.append(coflow)
+        self._flow_src.append(src)
+        self._flow_dst.append(dst)
+        self._flow_size.append(size)
+        self._flow_need.append(need)
+        self._flow_span.append(need_span)
+        self._n_flows += 1
+        return Node(self._n_flows - 1)
+
+    def add_flows(
+        self,
+        coflow: npt.ArrayLike,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        size: npt.ArrayLike,
+        *,
+        need: npt.ArrayLike = 0,
+        need_span: npt.ArrayLike = 1,
+    ) -> Ints:
+        """Handles of many new flows, in order. The arguments are broadcast against each other (1-d)."""
+        columns = np.broadcast_arrays(*map(np.atleast_1d, (coflow, src, dst, size, need, need_span)))
+        count = len(columns[3])
+        self.admit(count)
+        targets = (self._flow_coflow, self._flow_src, self._flow_dst, None, self._flow_need, self._flow_span)
+        for target, values in zip(targets, columns, strict=True):
+            if target is not None:
+                target.extend(values.astype(np.int64))
+        self._flow_size.extend(columns[3].astype(np.float64))
+        self._n_flows += count
+        return np.arange(self._n_flows - count, self._n_flows, dtype=np.int64)
+
+    def add_task(
+        self,
+        job: int,
+        kind: TaskKind,
+        host: int = -1,
+        seconds: float = 0.0,
+        iteration: int = 0,
+        *,
+        label: str = "",
+    ) -> Node:
+        """Handle of a new compute node; `host` -1 for nowhere in particular."""
+        self._task_job.append(job)
+        self._task_iteration.append(iteration)
+        self._task_host.append(host)
+        self._task_seconds.append(seconds)
+        self._task_kind.append(int(kind))
+        self._task_label.append(label)
+        return Node(-len(self._task_label))
+
+    def add_tasks(
+        self,
+        job: int,
+        kind: TaskKind,
+        host: npt.ArrayLike,
+        seconds: npt.ArrayLike,
+        iteration: int = 0,
+        *,
+        label: str = "",
+    ) -> Ints:
+        """Handles of one compute node per host, all of one job, kind, iteration and label."""
+        hosts, lengths = np.broadcast_arrays(np.atleast_1d(host), np.atleast_1d(seconds))
+        count, first = len(hosts), len(self._task_label)
+        self.admit(count)
+        for column, value in (
+            (self._task_job, job),
+            (self._task_iteration, iteration),
+            (self._task_kind, int(kind)),
+        ):
+            column.extend(np.full(count, value, dtype=np.int64))
+        self._task_host.extend(hosts.astype(np.int64))
+        self._task_seconds.extend(lengths.astype(np.float64))
+        self._task_label.extend([label] * count)
+        return -1 - np.arange(first, first + count, dtype=np.int64)
+
+    def depend(self, node: Node, *on: Node) -> None:
+        """`node` starts only when every node of `on` has ended."""
+        for other in on:
+            self._edge_node.append(node)
+            self._edge_on.append(other)
+
+    def depend_each(self, nodes: npt.ArrayLike, on: npt.ArrayLike) -> None:
+        """`nodes[i]` waits for `on[i]`. Arrays of handles, broadcast: (n, 1) against (m,) is all on all."""
+        left, right = np.broadcast_arrays(np.atleast_1d(nodes), np.atleast_1d(on))
+        self._edge_node.extend(left.astype(np.int64).ravel())
+        self._edge_on.extend(right.astype(np.int64).ravel())
+
+    def admit(self, nodes: int) -> None:
+        """Refuse, before it is made, what would take the scenario beyond MAX_NODES flows and tasks."""
+        total = self._n_flows + len(self._task_label) + nodes
+        if total > MAX_NODES:
+            raise ScenarioError(
+                f"the workload unrolls to {total:,} flows and tasks, at most {MAX_NODES:,} are allowed: "
+                "use fewer hosts, iterations or flows, or larger slices"
+            )
+
+    # -------------------------------------------------------------- the frozen whole
+
+    def build(self, hairpin: bool = False) -> Workload:
+        """The checked workload. ScenarioError if it is empty, refers to nothing, or its DAG has a cycle."""
+        workload = Workload(
+            jobs=Jobs(
+                tuple(self._job_name),
+                self._job_arrival.floats(),
+                self._job_weight.floats(),
+                self._job_iterations.ints(),
+            ),
+            stages=Stages(self._stage_job.ints(), self._stage_iteration.ints(), tuple(self._stage_label)),
+            coflows=Coflows(
+                self._coflow_job.ints(),
+                self._coflow_stage.ints(),
+                self._coflow_iteration.ints(),
+                tuple(self._coflow_label),
+                self._coflow_weight.floats(),
+                self._coflow_deadline.floats(),
+            ),
+            flows=Flows(
+                self._flow_coflow.ints(),
+                self._flow_src.ints(),
+                self._flow_dst.ints(),
+                self._flow_size.floats(),
+                self._flow_need.ints(),
+                self._flow_span.ints(),
+            ),
+            tasks=Tasks(
+                self._task_job.ints(),
+                self._task_iteration.ints(),
+                self._task_host.ints(),
+                self._task_seconds.floats(),
+                self._task_kind.ints(),
+                tuple(self._task_label),
+            ),
+            dag=_join(self._edge_node.ints(), self._edge_on.ints(), self._n_flows, len(self._task_label)),
+            hairpin=hairpin,
+        )
+        check_rows(workload, self._hosts)
+        check_acyclic(workload)
+        return workload
+
+
+def _join(nodes: Ints, on: Ints, n_flows: int, n_tasks: int) -> Dag:
+    """The successor lists, each sorted and without duplicates, whatever the order of the calls was."""
+    total = n_flows + n_tasks
+    for handles in (nodes, on):
+        if len(handles) and not (-n_tasks <= handles.min() and handles.max() < n_flows):
+            raise ScenarioError("a dependency names a flow or task that was never added")
+    after, before = (np.where(h < 0, n_flows - 1 - h, h) for h in (nodes, on))
+    pairs = np.unique(before * max(total, 1) + after)
+    before, after = pairs // max(total, 1), pairs % max(total, 1)
+    indptr = np.zeros(total + 1, dtype=np.int64)
+    np.cumsum(np.bincount(before, minlength=total), out=indptr[1:])
+    return Dag(np.bincount(after, minlength=total).astype(np.int64), indptr, after.astype(np.int64))

@@ -1,0 +1,72 @@
+"""What a kind of workload is: the type of its parameters and the function that adds its jobs.
+
+One shape for all of them, so that adding a kind is one file and one line in the registry, and so that host
+names, unknown keys and counts are refused with the same words everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from netsched.errors import ScenarioError
+from netsched.model import Floats, Ints
+from netsched.workloads.builder import WorkloadBuilder
+
+
+class FabricView(Protocol):
+    """The part of `netsched.fabric.Fabric` that workloads read."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
+    @property
+    def hosts(self) -> tuple[str, ...]: ...
+    @property
+    def link_src(self) -> Ints: ...
+    @property
+    def capacity(self) -> Floats: ...
+    def host_ordinal(self, name: str) -> int: ...
+
+
+class Params(BaseModel):
+    """Parameters as a scenario gives them: an unknown key is an error, and nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+P = TypeVar("P", bound=Params)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[P]):
+    """`build(params, fabric, builder, rng)` adds the jobs; `hairpin` is the model of same-host flows."""
+
+    params: type[P]
+    build: Callable[[P, FabricView, WorkloadBuilder, np.random.Generator], None]
+    summary: str
+    hairpin: bool = False
+
+
+Count = Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
+JobName = Annotated[str, Field(min_length=1, max_length=100)]
+HostNames = Annotated[list[str], Field(min_length=1)]
+HostNamesOrAll = Literal["all"] | HostNames
+
+
+def host_ordinals(fabric: FabricView, names: HostNamesOrAll, key: str) -> Ints:
+    """Host ordinals of `names` ("all": every host). ScenarioError, naming `key`, if unknown or repeated."""
+    if names == "all":
+        return np.arange(len(fabric.hosts), dtype=np.int64)
+    seen: dict[str, int] = {}
+    for name in names:
+        if name in seen:
+            raise ScenarioError(f"{key}: host {name!r} is listed twice: list each host once")
+        try:
+            seen[name] = fabric.host_ordinal(name)
+        except ScenarioError as error:
+            raise ScenarioError(f"{key}: {error}") from None
+    return np.array(list(seen.values()), dtype=np.int64)
