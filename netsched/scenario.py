@@ -1,0 +1,297 @@
+"""A scenario file becomes a checked `Scenario`, and a scenario becomes the pieces that an engine runs.
+
+Holding a `Scenario` means that every key is known, every value has its unit and every plug-in exists: what
+comes later may rely on it. What a scenario says is stated once here, at the YAML edge, as pydantic models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from netsched import units
+from netsched.document import KeyPath, override, read, shown
+from netsched.errors import ScenarioError
+from netsched.hints import nearest
+from netsched.model import Connections, Control, Emulation, Policy, Scenario, Spec, Transport, Workload
+from netsched.problems import Problems
+
+QUEUES: Final = 8
+"""Priority classes of common switch hardware (3 bits of 802.1p), and the most that a scenario may have."""
+
+UNLIMITED: Final = "unlimited"
+CHUNK_BYTES: Final = (1448, 16 * 2**20)
+"""A chunk is at least one TCP segment; above the larger figure a flow could hardly change class in time."""
+
+_SLUG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CLASS_PARAMETERS: Final = ("queues", "levels", "classes")
+
+
+# ------------------------------------------------------------------ the YAML edge
+
+
+def _name(value: object) -> object:
+    if isinstance(value, str) and _SLUG.fullmatch(value):
+        return value
+    raise ValueError(f"{shown(value)} is not a name: write 1 to 64 letters, digits, '.', '_' or '-'")
+
+
+def _queues(value: object) -> object:
+    if value == UNLIMITED or (type(value) is int and 1 <= value <= QUEUES):
+        return value
+    raise ValueError(f"{shown(value)} is not right: write 1 to {QUEUES} priority classes, or {UNLIMITED}")
+
+
+def _horizon(value: object) -> float:
+    if value == UNLIMITED:
+        return float("inf")
+    if not (seconds := units.duration(value)):
+        raise ValueError(f"{shown(value)} is not right: write a time above 0 such as 60s, or {UNLIMITED}")
+    return seconds
+
+
+def _scale(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1000:
+        return float(value)
+    raise ValueError(f"{shown(value)} is not right: write a number above 0 and up to 1000, such as 0.01")
+
+
+def _chunk(value: object) -> int:
+    size = units.size(value)
+    least, most = CHUNK_BYTES
+    if not least <= size <= most or size != int(size):
+        raise ValueError(f"{shown(value)} is not right: write whole bytes, {least}B to {most // 2**20}MiB")
+    return int(size)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Transport(_Section):
+    connections: Literal["per-pair", "per-flow"] = "per-flow"
+
+
+class _Control(_Section):
+    delay: units.Duration = 0.0
+    period: units.Duration = 0.0
+
+
+class _Emulation(_Section):
+    scale: Annotated[float, BeforeValidator(_scale)]
+    chunk: Annotated[int, BeforeValidator(_chunk)] = 16384
+    delay: Literal["strict", "best-effort"] = "strict"
+
+
+class _File(_Section):
+    """The top level. The three plug-in parts are read apart, since their keys depend on the plug-in."""
+
+    name: Annotated[str, BeforeValidator(_name)]
+    description: str = ""
+    fabric: Any
+    workload: Any
+    policies: Any
+    queues: Annotated[int | Literal["unlimited"], BeforeValidator(_queues)] = QUEUES
+    seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    horizon: Annotated[float, BeforeValidator(_horizon)] = float("inf")
+    transport: _Transport = _Transport()
+    control: _Control = _Control()
+    emulation: _Emulation | None = None
+
+
+# ------------------------------------------------------------------ loading
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario of a YAML file, with each `key.path=value` of `overrides` (--set) written into it first.
+
+    ScenarioError with one line per problem: file and line (or the --set flag), key path, what was found and
+    what would be right.
+    """
+    document = override(read(path), overrides)
+    data = {"name": Path(path).stem} | dict(document.data)
+    problems = Problems(document)
+    if "emulation" in data and data["emulation"] is None:
+        problems.add(("emulation",), "is empty: write at least scale, such as emulation: {scale: 0.01}")
+    top = problems.validate(_File, data, ())
+    fabric = _fabric(problems, data.get("fabric")) if "fabric" in data else None
+    workload = _workloads(problems, data.get("workload")) if "workload" in data else ()
+    policies = _policies(problems, data.get("policies")) if "policies" in data else ()
+    if top is not None:
+        _check_classes(problems, policies, top.queues)
+    problems.raise_any()
+    assert top is not None and fabric is not None  # noqa: S101 # raise_any has raised otherwise
+    emulation = top.emulation
+    return Scenario(
+        name=top.name,
+        fabric=fabric,
+        workload=workload,
+        policies=tuple(spec for spec, _ in policies),
+        queues=None if isinstance(top.queues, str) else top.queues,
+        seed=top.seed,
+        horizon=top.horizon,
+        transport=Transport(Connections(top.transport.connections)),
+        control=Control(top.control.delay, top.control.period),
+        emulation=Emulation(emulation.scale, emulation.chunk, emulation.delay) if emulation else None,
+        source=data,
+        path=str(path),
+    )
+
+
+def _fabric(problems: Problems, value: object) -> Spec | None:
+    from netsched.fabrics import FABRICS  # noqa: PLC0415 # a plug-in kind is loaded where it is used
+
+    spec = _kind(problems, ("fabric",), value, FABRICS, "fabric")
+    if spec is not None:
+        problems.validate(FABRICS[spec.name].params, spec.params, ("fabric",))
+    return spec
+
+
+def _workloads(problems: Problems, value: object) -> tuple[Spec, ...]:
+    from netsched.workloads import WORKLOADS  # noqa: PLC0415
+
+    if isinstance(value, list) and not value:
+        problems.add(("workload",), "is empty: write a mapping with a kind, or a list of them")
+    entries = enumerate(value) if isinstance(value, list) else [(None, value)]
+    specs = []
+    for position, entry in entries:
+        path: KeyPath = ("workload",) if position is None else ("workload", position)
+        spec = _kind(problems, path, entry, WORKLOADS, "workload")
+        if spec is not None:
+            problems.validate(WORKLOADS[spec.name].params, spec.params, path)
+            specs.append(spec)
+    return tuple(specs)
+
+
+def _kind(
+    problems: Problems, path: KeyPath, value: object, registry: Mapping[str, object], noun: str
+) -> Spec | None:
+    """The spec of a `{kind: name, parameter: value, ...}`, or None with the problem added."""
+    if not isinstance(value, dict):
+        what = "is empty" if value is None else f"{shown(value)} is not right"
+        problems.add(path, f"{what}: write a mapping such as {{kind: {min(registry)}, ...}}")
+        return None
+    name = value.get("kind")
+    if "kind" not in value:
+        problems.add((*path, "kind"), f"is missing: name a kind of {noun} {nearest('', registry)}")
+    elif not isinstance(name, str) or name not in registry:
+        problems.add((*path, "kind"), f"no {noun} is called {shown(name)}: {nearest(str(name), registry)}")
+    else:
+        return Spec(name, {key: each for key, each in value.items() if key != "kind"})
+    return None
+
+
+Placed = tuple[Spec, KeyPath]
+
+
+def _policies(problems: Problems, value: object) -> tuple[Placed, ...]:
+    if not isinstance(value, list) or not value:
+        what = "is empty" if not value else f"{shown(value)} is not right"
+        problems.add(("policies",), f"{what}: write a list such as [fair, fifo]")
+        return ()
+    placed: list[Placed] = []
+    labels: set[str] = set()
+    for position, entry in enumerate(value):
+        spec = _policy(problems, ("policies", position), entry)
+        if spec is None:
+            continue
+        if spec[0].label in labels:
+            problems.add(spec[1], f"the policy {spec[0].label} is listed twice: list each once")
+        labels.add(spec[0].label)
+        placed.append(spec)
+    return tuple(placed)
+
+
+def _policy(problems: Problems, path: KeyPath, entry: object) -> Placed | None:
+    """A policy from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
+    from netsched.policies import POLICIES, make  # noqa: PLC0415
+
+    if isinstance(entry, dict) and "kind" not in entry and len(entry) == 1:
+        (name, params), place = *entry.items(), (*path, *entry)
+        if not isinstance(params, dict | None):
+            problems.add(place, f"{shown(params)} is not right: write the policy's parameters as a mapping")
+            return None
+        entry = {"kind": name} | (params or {})
+    else:
+        place = path
+        entry = {"kind": entry} if isinstance(entry, str) else entry
+    spec = _kind(problems, path, entry, POLICIES, "policy")
+    if spec is None:
+        return None
+    known = [each.name for each in dataclasses.fields(POLICIES[spec.name])]
+    strange = [key for key in spec.params if key not in known]
+    for key in strange:
+        problems.add((*place, key), f"unknown key: {nearest(key, known)}")
+    if not strange:
+        try:
+            make(spec)
+        except ScenarioError as error:
+            problems.add(place, str(error))
+    return spec, place
+
+
+def _check_classes(problems: Problems, policies: tuple[Placed, ...], queues: int | str) -> None:
+    for spec, place in policies:
+        for key in _CLASS_PARAMETERS:
+            wanted = spec.params.get(key)
+            if isinstance(queues, int) and isinstance(wanted, int) and wanted > queues:
+                text = f"{wanted} classes, but the scenario has queues: {queues}: write {queues} or fewer"
+                problems.add((*place, key), text)
+
+
+# ------------------------------------------------------------------ building
+
+
+@dataclass(frozen=True)
+class Built:
+    """The pieces that an engine runs. `topo` is the Mininet `Topo` that `fabric` was read from."""
+
+    topo: Any
+    fabric: Any
+    workload: Workload
+    policies: tuple[Policy, ...]
+
+
+def build(scenario: Scenario) -> Built:
+    """Fabric, workload and policies. ScenarioError, naming the file, where they do not fit together."""
+    from netsched import fabrics, policies, workloads  # noqa: PLC0415
+
+    try:
+        topo, fabric = fabrics.build(scenario.fabric)
+        workload = workloads.build(scenario.workload, fabric, scenario.seed)
+        made = tuple(policies.make(spec) for spec in scenario.policies)
+    except ScenarioError as error:
+        raise ScenarioError(f"{scenario.path}: {error}") from None
+    return Built(topo, fabric, workload, made)
+
+
+def check(scenario: Scenario) -> str:
+    """Build everything, run nothing, and say in lines with units what a run would carry."""
+    built = build(scenario)
+    workload = built.workload
+    carried = units.show_size(float(np.sum(workload.flows.size)))
+    lines = {
+        "fabric": f"{len(built.fabric.hosts)} hosts, {len(built.fabric.capacity)} directed links "
+        f"({_span(built.fabric.capacity)})",
+        "workload": f"{len(workload.jobs.name)} jobs, {len(workload.stages.job)} stages, "
+        f"{len(workload.coflows.job)} coflows, {workload.n_flows} flows, {workload.n_tasks} compute tasks",
+        "carries": carried,
+        "policies": ", ".join(spec.label for spec in scenario.policies),
+        "queues": UNLIMITED if scenario.queues is None else f"{scenario.queues} priority classes",
+        "transport": f"connections {scenario.transport.connections.value}",
+        "emulation": f"scale {scenario.emulation.scale:g}" if scenario.emulation else "none",
+    }
+    rows = [f"  {key:<10} {value}" for key, value in lines.items()]
+    return "\n".join([f"{scenario.path}: {scenario.name} is sound", *rows])
+
+
+def _span(capacity: Any) -> str:
+    low, high = units.show_rate(float(np.min(capacity))), units.show_rate(float(np.max(capacity)))
+    return low if low == high else f"{low} to {high}"
