@@ -13,11 +13,13 @@ import numpy as np
 from netsched.errors import ScenarioError
 from netsched.model import Spec, Workload
 from netsched.workloads.builder import WorkloadBuilder
+from netsched.workloads.coflow_benchmark import COFLOW_BENCHMARK
 from netsched.workloads.incast import INCAST
 from netsched.workloads.kind import FabricView, Kind, Params
 from netsched.workloads.shuffle import SHUFFLE
 
 WORKLOADS: Final[dict[str, Kind[Any]]] = {
+    "coflow-benchmark": COFLOW_BENCHMARK,
     "incast": INCAST,
     "shuffle": SHUFFLE,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from netsched.errors import ScenarioError
 from netsched.model import Floats, Ints
@@ -53,8 +53,22 @@ class Kind(Generic[P]):
 
 Count = Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
 JobName = Annotated[str, Field(min_length=1, max_length=100)]
-HostNames = Annotated[list[str], Field(min_length=1)]
-HostNamesOrAll = Literal["all"] | HostNames
+
+
+def _names(value: object) -> object:
+    if isinstance(value, list | tuple) and value and all(isinstance(name, str) for name in value):
+        return list(value)
+    raise ValueError(f"{value!r} is not a list of host names: write one, such as [h1, h2]")
+
+
+def _names_or_all(value: object) -> object:
+    if value == "all" or (isinstance(value, list | tuple) and value):
+        return value if value == "all" else _names(value)
+    raise ValueError(f"{value!r} is neither all nor a list of host names, such as [h1, h2]")
+
+
+HostNames = Annotated[list[str], BeforeValidator(_names)]
+HostNamesOrAll = Annotated[Literal["all"] | list[str], BeforeValidator(_names_or_all)]
 
 
 def host_ordinals(fabric: FabricView, names: HostNamesOrAll, key: str) -> Ints:
