@@ -1,0 +1,145 @@
+"""How workers make their gradients one: through parameter servers, or round a ring.
+
+Both take, per bucket, the nodes after which each worker's gradient is ready, and give the nodes after which
+each worker has the bucket's new parameters; the compute side of a training job does not know which one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from netsched.model import Floats, Ints, TaskKind
+from netsched.workloads.builder import WorkloadBuilder
+from netsched.workloads.tensors import Tensor
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Neighbouring tensors that travel as one: positions first..last of the forward order, both included.
+
+    Its gradient is ready with that of `first`, the last one that the backward pass yields, and `first` is
+    what the next forward pass needs it for: `need` of its flows.
+    """
+
+    first: int
+    last: int
+    label: str
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration of a job: where its coflows belong, who works. `span`: the model's number of tensors."""
+
+    job: int
+    stage: int
+    iteration: int
+    span: int
+    workers: Ints
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The pieces of one bucket: piece k has `size[k]` bytes and lives on host `server[k]`."""
+
+    server: Ints
+    size: Floats
+
+
+def fuse(tensors: Sequence[Tensor], bytes_per_parameter: int, limit: float) -> tuple[Bucket, ...]:
+    """Buckets in backward order: each takes tensors, last to first, until it holds `limit` bytes or more.
+
+    The rule of PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020). With limit 0
+    every tensor is a bucket of its own.
+    """
+    buckets: list[Bucket] = []
+    last, held = len(tensors) - 1, 0
+    for position in range(len(tensors) - 1, -1, -1):
+        held += tensors[position].parameters
+        if position == 0 or held * bytes_per_parameter >= limit:
+            names = tensors[position].name, tensors[last].name
+            label = names[0] if position == last else f"{names[0]}..{names[1]}"
+            buckets.append(Bucket(position, last, label, held))
+            last, held = position - 1, 0
+    return tuple(buckets)
+
+
+def even(parameters: int, pieces: int) -> Ints:
+    """`parameters` in `pieces` whole parts that differ by 1 at most, the larger ones first."""
+    return parameters // pieces + (np.arange(pieces) < parameters % pieces)
+
+
+def shard(
+    buckets: Sequence[Bucket], servers: Ints, bytes_per_parameter: int, slice_above: float
+) -> dict[Bucket, Shards]:
+    """Which server holds what. Larger than `slice_above` bytes: an even piece on each; else whole on one.
+
+    The whole ones go, in forward order, to the server with the fewest bytes so far (the first of equals).
+    """
+    load = np.zeros(len(servers))
+    placed: dict[Bucket, Shards] = {}
+    for bucket in sorted(buckets, key=lambda b: b.first):
+        if bucket.parameters * bytes_per_parameter > slice_above:
+            pieces = even(bucket.parameters, len(servers))
+        else:
+            pieces = np.where(np.arange(len(servers)) == np.argmin(load), bucket.parameters, 0)
+        used = pieces > 0
+        load += pieces * bytes_per_parameter
+        placed[bucket] = Shards(servers[used], pieces[used].astype(np.float64) * bytes_per_parameter)
+    return placed
+
+
+def push_pull(builder: WorkloadBuilder, step: Step, bucket: Bucket, shards: Shards, ready: Ints) -> Ints:
+    """A push coflow, an aggregation (BARRIER) per piece on its server, a pull coflow.
+
+    Li et al., "Scaling Distributed Machine Learning with the Parameter Server" (OSDI 2014), synchronous.
+    `ready`: (workers,) nodes. Returns (workers, pieces): the pull flows that each worker waits for.
+    """
+    shape = len(step.workers), len(shards.server)
+    worker, server = np.repeat(step.workers, shape[1]), np.tile(shards.server, shape[0])
+    size = np.tile(shards.size, shape[0])
+    push = builder.add_coflow(step.job, step.stage, f"push {bucket.label}", step.iteration)
+    pull = builder.add_coflow(step.job, step.stage, f"pull {bucket.label}", step.iteration)
+    pushes = builder.add_flows(push, worker, server, size, need=bucket.first, need_span=step.span).reshape(
+        shape
+    )
+    builder.depend_each(pushes, ready[:, None])
+    joined = builder.add_tasks(
+        step.job, TaskKind.BARRIER, shards.server, 0.0, step.iteration, label=f"aggregate {bucket.label}"
+    )
+    builder.depend_each(joined[None, :], pushes)
+    pulls = builder.add_flows(pull, server, worker, size, need=bucket.first, need_span=step.span).reshape(
+        shape
+    )
+    builder.depend_each(pulls, joined[None, :])
+    return pulls
+
+
+def ring_allreduce(builder: WorkloadBuilder, step: Step, bucket: Bucket, chunks: Floats, ready: Ints) -> Ints:
+    """One coflow of 2(N-1) rounds of N neighbour flows: reduce-scatter, then all-gather.
+
+    Patarasu and Yuan, "Bandwidth Optimal All-reduce Algorithms" (JPDC 2009). In round r worker w sends chunk
+    (w - r) mod N to worker w + 1, after it has received in round r - 1 and its own send of that round is
+    over: a worker's rounds are in order, so what it sends holds its own gradient, and its last arrival
+    completes the bucket. `chunks`: (N,) bytes, `ready`: (N,) nodes. Returns (N, 1): the flows of the last
+    round, by receiver.
+    """
+    n = len(step.workers)
+    place = np.arange(n)
+    coflow = builder.add_coflow(step.job, step.stage, f"all-reduce {bucket.label}", step.iteration)
+    after = ready[:, None]
+    for turn in range(2 * (n - 1)):
+        sent = builder.add_flows(
+            coflow,
+            step.workers,
+            np.roll(step.workers, -1),
+            chunks[(place - turn) % n],
+            need=bucket.first,
+            need_span=step.span,
+        )
+        builder.depend_each(sent[:, None], after)
+        after = np.stack((sent, np.roll(sent, 1)), axis=1)
+    return after[:, 1:]

@@ -1,0 +1,185 @@
+"""Data-parallel training: compute and communication of every iteration as one dependency graph.
+
+The traffic this project is about. A layer's gradient leaves while earlier layers still compute, and its new
+parameters are needed only when the next forward pass reaches the layer: what a policy can gain is in there.
+
+Per iteration and worker: forward through the tensors in order, each after the new parameters of its bucket
+have come (from the second iteration on); then backward in reverse order, twice the arithmetic of forward;
+when the last gradient of a bucket is ready, the bucket is exchanged (see `exchange`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, model_validator
+
+from netsched.model import Floats, Ints, TaskKind
+from netsched.units import Duration, Size
+from netsched.workloads.builder import WorkloadBuilder
+from netsched.workloads.exchange import Bucket, Step, even, fuse, push_pull, ring_allreduce, shard
+from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Params, host_ordinals
+from netsched.workloads.models import MODELS, tensors_of
+from netsched.workloads.tensors import Tensor
+
+RING_FUSE: Final = 25 * 2.0**20
+"""Default bucket of a ring, in bytes: PyTorch's `bucket_cap_mb` (Li et al., VLDB 2020)."""
+
+BACKWARD_COST: Final = 2.0
+"""Backward takes the gradient by the input and by the weight: two products for one of forward."""
+
+_PREFIX: Final = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_FLOP_RATE: Final = re.compile(
+    r"(\d{1,15}(?:\.\d{0,15})?(?:[eE][+-]?\d{1,2})?)\s*([MGTP])?(?:FLOP/s|FLOPS)", re.ASCII
+)
+
+Exchange = Callable[[WorkloadBuilder, Step, Bucket, Ints], Ints]
+
+
+def flop_rate(text: object) -> float:
+    """FLOP/s of a speed such as "15.7TFLOP/s". ValueError if it is not one."""
+    match = _FLOP_RATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{text!r} is not a computing speed: write a number and a unit, such as 15.7TFLOP/s")
+    value = float(match[1]) * _PREFIX.get(match[2] or "", 1.0)
+    if not 0 < value <= 1e24:
+        raise ValueError(f"{text!r} must be more than 0 and at most 1e24 FLOP/s")
+    return value
+
+
+def _model(value: object) -> object:
+    if value not in MODELS:
+        raise ValueError(f"{value!r} is not a model: use one of {', '.join(MODELS)}")
+    return value
+
+
+class Device(Params):
+    """A worker's processor: its peak speed and the share of it that training reaches."""
+
+    flops: Annotated[float, BeforeValidator(flop_rate)]
+    efficiency: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+
+
+class TrainingParams(Params):
+    """One job.
+
+    `batch`: samples per worker and iteration. Tensors larger than `slice_above` are split over all servers.
+    `fuse`: bucket size; default one tensor per bucket with servers, 25 MiB round a ring.
+    `sequence`: tokens per sample, of transformers only. `start`: when the first forward pass begins.
+    """
+
+    model: Annotated[str, BeforeValidator(_model)]
+    workers: HostNames
+    servers: HostNames | None = None
+    sync: Literal["parameter-server", "ring-allreduce"] = "parameter-server"
+    iterations: Count
+    batch: Count
+    device: Device
+    sequence: Count | None = None
+    bytes_per_parameter: Annotated[int, Field(strict=True, ge=1, le=16)] = 4
+    slice_above: Size | None = None
+    fuse: Size | None = None
+    start: Duration = 0.0
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    name: JobName | None = None
+
+    @model_validator(mode="after")
+    def _sync_has_its_keys(self) -> TrainingParams:
+        ring = self.sync == "ring-allreduce"
+        if ring and self.servers is not None:
+            raise ValueError(
+                "sync: ring-allreduce has no servers: leave out servers, or use parameter-server"
+            )
+        if ring and self.slice_above is not None:
+            raise ValueError("slice_above is for parameter servers: leave it out with ring-allreduce")
+        if not ring and self.servers is None:
+            raise ValueError("servers is missing: list their hosts, or write sync: ring-allreduce")
+        if ring and len(self.workers) < 2:
+            raise ValueError("workers: one worker has nobody to exchange with: list 2 or more hosts")
+        return self
+
+
+def forward_seconds(tensors: tuple[Tensor, ...], batch: int, device: Device) -> Floats:
+    """Seconds of each tensor's part of one worker's forward pass."""
+    flops = np.array([tensor.flops for tensor in tensors])
+    return batch * flops / (device.flops * device.efficiency)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What every iteration of a job has in common. `seconds`: of forward, per tensor."""
+
+    tensors: tuple[Tensor, ...]
+    seconds: Floats
+    buckets: tuple[Bucket, ...]
+    exchange: Exchange
+
+
+def build(
+    params: TrainingParams, fabric: FabricView, builder: WorkloadBuilder, rng: np.random.Generator
+) -> None:
+    """Add one job with one stage per iteration."""
+    tensors = tensors_of(params.model, params.sequence)
+    workers = host_ordinals(fabric, params.workers, "workers")
+    limit = params.fuse if params.fuse is not None else RING_FUSE if params.sync == "ring-allreduce" else 0.0
+    buckets = fuse(tensors, params.bytes_per_parameter, limit)
+    exchange, exchanged = _exchange(params, fabric, buckets)
+    builder.admit(params.iterations * (exchanged + 2 * len(tensors) * len(workers)))
+    job = builder.add_job(
+        params.name or params.model, params.start, weight=params.weight, iterations=params.iterations
+    )
+    common = _Job(tensors, forward_seconds(tensors, params.batch, params.device), buckets, exchange)
+    previous: Ints | None = None
+    arrivals: dict[int, Ints] = {}
+    for iteration in range(params.iterations):
+        stage = builder.add_stage(job, f"iteration {iteration}", iteration)
+        step = Step(job, stage, iteration, len(tensors), workers)
+        chain = _compute(builder, common, step)
+        if previous is not None:
+            builder.depend_each(chain[0], previous)
+        previous = chain[-1]
+        # A worker computes one thing at a time, so only the first tensor of a bucket has to wait for it.
+        for position, waited in arrivals.items():
+            builder.depend_each(chain[position][:, None], waited)
+        arrivals = {b.first: exchange(builder, step, b, chain[-1 - b.first]) for b in buckets}
+
+
+def _exchange(
+    params: TrainingParams, fabric: FabricView, buckets: tuple[Bucket, ...]
+) -> tuple[Exchange, int]:
+    """The exchange of this job, and the number of nodes that it adds to one iteration."""
+    n, width = len(params.workers), params.bytes_per_parameter
+    if params.sync == "ring-allreduce":
+        chunks = {b: even(b.parameters, n).astype(np.float64) * width for b in buckets}
+        return (
+            lambda builder, step, bucket, ready: ring_allreduce(builder, step, bucket, chunks[bucket], ready),
+            len(buckets) * 2 * (n - 1) * n,
+        )
+    servers = host_ordinals(fabric, params.servers or [], "servers")
+    placed = shard(buckets, servers, width, np.inf if params.slice_above is None else params.slice_above)
+    return (
+        lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
+        sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),
+    )
+
+
+def _compute(builder: WorkloadBuilder, common: _Job, step: Step) -> Ints:
+    """Add forward and backward of one iteration: (2 * tensors, workers) nodes in the order of computing."""
+    rows: list[Ints] = []
+    last = len(common.tensors) - 1
+    for place in range(2 * len(common.tensors)):
+        kind = TaskKind.FORWARD if place <= last else TaskKind.BACKWARD
+        position = place if place <= last else 2 * last + 1 - place
+        seconds = float(common.seconds[position]) * (1.0 if place <= last else BACKWARD_COST)
+        label = f"{kind.name.lower()} {common.tensors[position].name}"
+        rows.append(builder.add_tasks(step.job, kind, step.workers, seconds, step.iteration, label=label))
+    chain = np.stack(rows)
+    builder.depend_each(chain[1:], chain[:-1])
+    return chain
+
+
+TRAINING = Kind(TrainingParams, build, "data-parallel training: parameter servers or ring all-reduce")
