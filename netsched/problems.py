@@ -6,18 +6,19 @@ that found them.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from netsched.document import Document, KeyPath, shown
 from netsched.errors import ScenarioError
 from netsched.hints import nearest
 
-M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 MOST: Final = 20
 """Problems shown at once."""
@@ -61,25 +62,23 @@ class Problems:
             lines.append(f"{self.document.file}: and {len(self.lines) - MOST} more problems")
         raise ScenarioError("\n".join(lines))
 
-    def validate(self, model: type[M], data: Mapping[str, Any], path: KeyPath) -> M | None:
-        """`data` as a `model`, or None with the problems added.
+    def validate(self, kind: type[T], data: Mapping[str, Any], path: KeyPath) -> T | None:
+        """`data` as a `kind` (a pydantic model or a dataclass), or None with the problems added.
 
         Strict, and by way of JSON: a list may fill a tuple and text an enumeration, but true is no number
         and "4" no integer.
         """
         try:
-            return model.model_validate_json(json.dumps(data), strict=True)
+            return TypeAdapter(kind).validate_json(json.dumps(data), strict=True)
         except ValidationError as error:
-            self._adopt(error, model, data, path)
+            self._adopt(error, kind, data, path)
             return None
 
-    def _adopt(
-        self, error: ValidationError, model: type[BaseModel], data: Mapping[str, Any], path: KeyPath
-    ) -> None:
+    def _adopt(self, error: ValidationError, kind: type, data: Mapping[str, Any], path: KeyPath) -> None:
         told: dict[KeyPath, dict[str, list[str]]] = {}
         for details in error.errors(include_url=False):
             inner = _own_path(details["loc"], data)
-            found, cure = _found_and_cure(details, inner, model)
+            found, cure = _found_and_cure(details, inner, kind)
             cures = told.setdefault(inner, {}).setdefault(found, [])
             if cure not in cures:
                 cures.append(cure)
@@ -108,11 +107,11 @@ def _own_path(loc: tuple[int | str, ...], data: Any) -> KeyPath:
     return tuple(path)
 
 
-def _found_and_cure(details: ErrorDetails, path: KeyPath, model: type[BaseModel]) -> tuple[str, str]:
+def _found_and_cure(details: ErrorDetails, path: KeyPath, model: type) -> tuple[str, str]:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return "unknown key: ", nearest(str(path[-1]), _keys(model, path[:-1]))
-    if kind == "missing":
+    if kind in ("missing", "missing_argument"):
         return "is missing", ""
     if kind in ("value_error", "assertion_error"):
         return "", str(context["error"])
@@ -120,9 +119,13 @@ def _found_and_cure(details: ErrorDetails, path: KeyPath, model: type[BaseModel]
     return found, _CURES.get(kind) or details["msg"].removeprefix("Input ")
 
 
-def _keys(model: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that may stand beside the one at the end of `path`, empty where a union leaves it open."""
+def _keys(model: type, path: KeyPath) -> list[str]:
+    """The keys that may stand inside `path`, empty where a union leaves that open."""
+    if dataclasses.is_dataclass(model):
+        return sorted(each.name for each in dataclasses.fields(model)) if not path else []
     for part in path:
+        if not issubclass(model, BaseModel):
+            return []
         field = model.model_fields.get(str(part))
         annotation = field.annotation if field else None
         inner = [
@@ -131,4 +134,4 @@ def _keys(model: type[BaseModel], path: KeyPath) -> list[str]:
         if len(inner) != 1:
             return []
         model = inner[0]
-    return sorted(field.alias or name for name, field in model.model_fields.items())
+    return sorted(model.model_fields) if issubclass(model, BaseModel) else []

@@ -6,7 +6,6 @@ comes later may rely on it. What a scenario says is stated once here, at the YAM
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -211,7 +210,7 @@ def _policies(problems: Problems, value: object) -> tuple[Placed, ...]:
 
 def _policy(problems: Problems, path: KeyPath, entry: object) -> Placed | None:
     """A policy from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
-    from netsched.policies import POLICIES, make  # noqa: PLC0415
+    from netsched.policies import POLICIES  # noqa: PLC0415
 
     if isinstance(entry, dict) and "kind" not in entry and len(entry) == 1:
         (name, params), place = *entry.items(), (*path, *entry)
@@ -225,15 +224,7 @@ def _policy(problems: Problems, path: KeyPath, entry: object) -> Placed | None:
     spec = _kind(problems, path, entry, POLICIES, "policy")
     if spec is None:
         return None
-    known = [each.name for each in dataclasses.fields(POLICIES[spec.name])]
-    strange = [key for key in spec.params if key not in known]
-    for key in strange:
-        problems.add((*place, key), f"unknown key: {nearest(key, known)}")
-    if not strange:
-        try:
-            make(spec)
-        except ScenarioError as error:
-            problems.add(place, str(error))
+    problems.validate(POLICIES[spec.name], spec.params, place)
     return spec, place
 
 
@@ -280,8 +271,16 @@ def check(scenario: Scenario) -> str:
     lines = {
         "fabric": f"{len(built.fabric.hosts)} hosts, {len(built.fabric.capacity)} directed links "
         f"({_span(built.fabric.capacity)})",
-        "workload": f"{len(workload.jobs.name)} jobs, {len(workload.stages.job)} stages, "
-        f"{len(workload.coflows.job)} coflows, {workload.n_flows} flows, {workload.n_tasks} compute tasks",
+        "workload": ", ".join(
+            f"{count} {noun}{'' if count == 1 else 's'}"
+            for count, noun in (
+                (len(workload.jobs.name), "job"),
+                (len(workload.stages.job), "stage"),
+                (len(workload.coflows.job), "coflow"),
+                (workload.n_flows, "flow"),
+                (workload.n_tasks, "compute task"),
+            )
+        ),
         "carries": carried,
         "policies": ", ".join(spec.label for spec in scenario.policies),
         "queues": UNLIMITED if scenario.queues is None else f"{scenario.queues} priority classes",

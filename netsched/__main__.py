@@ -1,0 +1,8 @@
+"""`python -m netsched`: the command line where the console script is not on the path."""
+
+import sys
+
+from netsched.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

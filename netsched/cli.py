@@ -1,0 +1,220 @@
+"""The `netsched` command: parse, call, print; the work is done elsewhere.
+
+Exit status: 0 everything ran; 1 a run failed or is INVALID; 2 the scenario or the command line is wrong;
+4 this machine lacks something; 130 Ctrl-C; 141 the reader of the output went away.
+Modules are imported by the command that needs them, so that --help answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from netsched.errors import NetschedError
+
+OK: Final = 0
+FAILED: Final = 1
+WRONG: Final = 2
+LACKING: Final = 4
+INTERRUPTED: Final = 128 + signal.SIGINT
+PIPE_CLOSED: Final = 128 + signal.SIGPIPE
+
+KINDS: Final = ("policies", "workloads", "fabrics", "engines")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status. `argv` without the program's name; None: sys.argv."""
+    try:
+        arguments = _parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = arguments.command
+        status = command(arguments)
+        sys.stdout.flush()
+        return status
+    except NetschedError as error:
+        _complain(error)
+        return error.exit_code
+    except KeyboardInterrupt as stop:
+        _say(f"netsched: {stop}" if str(stop) else "netsched: interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _say(f"error: {place}{error.strerror or error}")
+        return FAILED
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _complain(error: NetschedError, prefix: str = "") -> None:
+    for line in str(error).splitlines():
+        _say(f"error: {prefix}{line}")
+
+
+# ------------------------------------------------------------------ commands
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from netsched import report  # noqa: PLC0415
+    from netsched.progress import Watch  # noqa: PLC0415
+    from netsched.runner import engines_for, run, with_policies  # noqa: PLC0415
+    from netsched.scenario import load  # noqa: PLC0415
+
+    settings = list(arguments.set)
+    if arguments.seed is not None:
+        settings.append(f"seed={arguments.seed}")
+    scenario = with_policies(load(arguments.scenario, settings), arguments.policy)
+    engines = engines_for(scenario, arguments.engine)
+    out = Path(arguments.out) if arguments.out else Path("results") / scenario.name
+    with Watch() as watch:
+        ended = run(scenario, engines, out, watch, figures=not arguments.no_plots)
+    if arguments.json:
+        print(report.as_json(ended.result))
+    else:
+        report.show(ended.result)
+    _say(f"results in {out}")
+    for failure in ended.failures:
+        _complain(failure.error, f"{failure.engine} {failure.policy}: ")
+    for name in ended.invalid:
+        _say(f"error: {name}: INVALID, see the reason in the table")
+    if ended.failures:
+        return max(failure.error.exit_code for failure in ended.failures)
+    return FAILED if ended.invalid else OK
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from netsched.scenario import check, load  # noqa: PLC0415
+
+    status = OK
+    for path in arguments.scenario:
+        try:
+            print(check(load(path, arguments.set)))
+        except NetschedError as error:
+            _complain(error)
+            status = max(status, error.exit_code)
+    return status
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    from netsched import plots, results  # noqa: PLC0415
+
+    loaded = [results.load(Path(path)) for path in arguments.result]
+    out = Path(arguments.out) if arguments.out else loaded[0].path / results.PLOTS
+    for path in plots.plot(loaded, out):
+        print(path)
+    return OK
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from netsched import catalog  # noqa: PLC0415
+
+    entries = catalog.CATALOG[arguments.kind]()
+    print(catalog.text(entries))
+    return OK
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from netsched import doctor  # noqa: PLC0415
+
+    findings = doctor.examine()
+    print(json.dumps(doctor.plain(findings), indent=2) if arguments.json else doctor.text(findings))
+    return OK if doctor.fit(findings) else LACKING
+
+
+# ------------------------------------------------------------------ the command line
+
+
+class _Version(argparse.Action):
+    """--version, whose look-up of the installed package is too slow to do for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata  # noqa: PLC0415
+
+        try:
+            print(f"netsched {metadata.version('netsched')}")
+        except metadata.PackageNotFoundError:
+            print("netsched, run from its source without being installed")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="netsched",
+        description="Compare network scheduling policies for distributed training: "
+        "simulated, and emulated in the Linux kernel.",
+        epilog="exit status: 0 ok, 1 a run failed or is INVALID, 2 scenario or usage wrong, "
+        "4 this machine lacks something, 130 interrupted",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(
+        name: str, does: str, function: Callable[[argparse.Namespace], int]
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=does, description=does, allow_abbrev=False)
+        sub.set_defaults(command=function)
+        return sub
+
+    run = command("run", "run a scenario and compare its policies", _run)
+    run.add_argument("scenario", metavar="SCENARIO", help="a YAML file, such as scenarios/quickstart.yaml")
+    run.add_argument(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="sim or mininet (default: all it is meant for)",
+    )
+    run.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this policy (default: all of the scenario)",
+    )
+    run.add_argument("--seed", metavar="N", help="seed of everything random (default: the scenario's)")
+    run.add_argument("--out", metavar="DIR", help="folder for the results (default: results/<scenario name>)")
+    _add_set(run)
+    run.add_argument("--json", action="store_true", help="print summary.json instead of the table")
+    run.add_argument("--no-plots", action="store_true", help="draw no figures")
+
+    check = command("check", "read scenarios and build all they name, without running", _check)
+    check.add_argument("scenario", nargs="+", metavar="SCENARIO", help="a YAML file")
+    _add_set(check)
+
+    plot = command("plot", "draw the figures of one or more results", _plot)
+    plot.add_argument("result", nargs="+", metavar="RESULT", help="a folder that `netsched run` wrote")
+    plot.add_argument(
+        "--out", metavar="DIR", help="folder for the figures (default: plots/ in the first result)"
+    )
+
+    catalog = command("list", "list what a scenario can name, with parameters and defaults", _list)
+    catalog.add_argument("kind", choices=KINDS, help="what to list")
+
+    doctor = command("doctor", "say what this machine offers, what is missing and what that costs", _doctor)
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY.PATH=VALUE",
+        help="write a value into the scenario first, such as fabric.hosts=16 (repeatable)",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Runs a scenario: every policy on every engine, one after the other, each kept on disk as soon as it ends.
+
+A comparison takes minutes; what has finished must survive a later failure, a Ctrl-C and a power cut. Nothing
+here prints: whoever calls passes a `Reporter`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+
+from netsched import results
+from netsched.bounds import lower_bounds
+from netsched.errors import CapabilityError, NetschedError, ScenarioError
+from netsched.hints import nearest
+from netsched.model import Outcome, Scenario, Spec
+from netsched.results import Result
+from netsched.routes import route
+from netsched.scenario import Built, build
+
+Progress = Callable[[float, int, int, int], None]
+"""An engine calls it now and then: seconds of the run so far, flows active, flows finished, flows in all."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`run(scenario, built, position, progress)` carries the workload under the policy at `position`."""
+
+    summary: str
+    run: Callable[[Scenario, Built, int, Progress], Outcome]
+    real: bool = False
+
+
+def _simulate(scenario: Scenario, built: Built, position: int, progress: Progress) -> Outcome:
+    from netsched.simulate import simulate  # noqa: PLC0415 # numba is loaded for a simulation only
+
+    return simulate(
+        built.workload,
+        built.fabric,
+        built.policies[position],
+        queues=scenario.queues,
+        transport=scenario.transport,
+        control=scenario.control,
+        horizon=scenario.horizon,
+        progress=progress,
+    )
+
+
+def _emulate(scenario: Scenario, built: Built, position: int, progress: Progress) -> Outcome:
+    from netsched.emulation.conductor import emulate  # noqa: PLC0415 # Mininet is loaded for an emulation only
+
+    return emulate(
+        scenario, built.topo, built.fabric, built.workload, scenario.policies[position], progress=progress
+    )
+
+
+ENGINES: Final[dict[str, Engine]] = {
+    "sim": Engine("fluid simulation: rates by priority and max-min fairness, no root needed", _simulate),
+    "mininet": Engine("emulation: real TCP and DSCP queues of this kernel, needs root", _emulate, real=True),
+}
+
+
+class Reporter(Protocol):
+    """What a run tells while it works. `position` counts from 0 over `total` runs."""
+
+    def begin(self, engine: str, policy: str, position: int, total: int) -> None: ...
+    def progress(self, now: float, active: int, finished: int, flows: int) -> None: ...
+    def end(self, outcome: Outcome) -> None: ...
+    def fail(self, error: NetschedError) -> None: ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that did not end."""
+
+    engine: str
+    policy: str
+    error: NetschedError
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C between two results: `finished` of `total` runs are kept in `out`."""
+
+    def __init__(self, finished: int, total: int, out: Path) -> None:
+        super().__init__(f"interrupted: {finished} of {total} runs finished")
+        self.finished, self.total, self.out = finished, total, out
+
+
+def engines_for(scenario: Scenario, names: Sequence[str]) -> tuple[str, ...]:
+    """The engines to use: those named, or all that the scenario is meant for. ScenarioError for a wrong one."""
+    for name in names:
+        if name not in ENGINES:
+            raise ScenarioError(f"--engine: no engine is called {name!r}: {nearest(name, ENGINES)}")
+        if ENGINES[name].real and scenario.emulation is None:
+            raise ScenarioError(
+                f"--engine {name}: {scenario.path} has no emulation section: "
+                "write one, or add --set emulation.scale=0.01"
+            )
+    chosen = names or [name for name, engine in ENGINES.items() if not engine.real or scenario.emulation]
+    return tuple(dict.fromkeys(chosen))
+
+
+def with_policies(scenario: Scenario, names: Sequence[str]) -> Scenario:
+    """The scenario with only the policies named (as the scenario sets them, or with their defaults)."""
+    from netsched.policies import POLICIES  # noqa: PLC0415
+
+    if not names:
+        return scenario
+    chosen: dict[str, Spec] = {}
+    for name in names:
+        own = [spec for spec in scenario.policies if name in (spec.label, spec.name)]
+        if not own and name not in POLICIES:
+            good = {*POLICIES, *(spec.label for spec in scenario.policies)}
+            raise ScenarioError(f"--policy: no policy is called {name!r}: {nearest(name, good)}")
+        chosen |= {spec.label: spec for spec in own or [Spec(name)]}
+    entries = [{spec.name: dict(spec.params)} if spec.params else spec.name for spec in chosen.values()]
+    source = {**scenario.source, "policies": entries}
+    return dataclasses.replace(scenario, policies=tuple(chosen.values()), source=source)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a comparison left: the result on disk, the runs that failed, and the figures drawn."""
+
+    result: Result
+    failures: tuple[Failure, ...]
+    figures: tuple[Path, ...]
+
+    @property
+    def invalid(self) -> tuple[str, ...]:
+        """The runs (`engine policy`) whose machine could not keep up, by their own account."""
+        runs = self.result.summary["runs"]
+        return tuple(f"{r['engine']} {r['policy']}" for r in runs if not r["fidelity"].get("valid", True))
+
+
+def run(
+    scenario: Scenario, engines: Sequence[str], out: Path, reporter: Reporter, *, figures: bool = True
+) -> Ended:
+    """Run every policy of `scenario` on each of `engines`, recording each in the result folder `out`.
+
+    A run that fails is reported and the others go on; an engine that this machine cannot run is left at its
+    first CapabilityError. ScenarioError before anything has run; Interrupted on Ctrl-C.
+    """
+    built = build(scenario)
+    results.create(out, scenario)
+    paths = route(built.workload, built.fabric, scenario.transport).of_flows(
+        np.arange(built.workload.n_flows)
+    )
+    bounds = lower_bounds(built.workload, built.fabric.capacity, *paths)
+    total = len(engines) * len(scenario.policies)
+    failures: list[Failure] = []
+    finished = 0
+    try:
+        for row, engine in enumerate(engines):
+            for column, spec in enumerate(scenario.policies):
+                position = row * len(scenario.policies) + column
+                reporter.begin(engine, spec.label, position, total)
+                try:
+                    outcome = ENGINES[engine].run(scenario, built, column, reporter.progress)
+                except NetschedError as error:
+                    failures.append(Failure(engine, spec.label, error))
+                    reporter.fail(error)
+                    if isinstance(error, CapabilityError):
+                        break
+                    continue
+                key = results.Key(engine, spec.label, scenario.seed)
+                results.add(out, results.record(key, built.workload, built.fabric, outcome, bounds))
+                finished += 1
+                reporter.end(outcome)
+        result = results.load(out)
+        return Ended(result, tuple(failures), _draw(result) if figures and finished else ())
+    except KeyboardInterrupt:
+        raise Interrupted(finished, total, out) from None
+
+
+def _draw(result: Result) -> tuple[Path, ...]:
+    from netsched import plots  # noqa: PLC0415 # matplotlib is slow to import
+
+    return tuple(plots.plot([result], result.path / results.PLOTS))
