@@ -39,6 +39,8 @@ VERSION: Final = 1
 SUMMARY: Final = "summary.json"
 SCENARIO: Final = "scenario.yaml"
 PLOTS: Final = "plots"
+FIGURES: Final = ("stage_completion_time_cdf", "stage_completion_time_bars", "timeline")
+"""How the names of the figures begin that belong to a result."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Result:
     scenario: str
     summary: Mapping[str, Any]
     runs: tuple[Key, ...]
+
+    def entry(self, key: Key) -> Mapping[str, Any]:
+        """What summary.json says of a run."""
+        entries: Sequence[Mapping[str, Any]] = self.summary["runs"]
+        return entries[self.runs.index(key)]
 
 
 # ------------------------------------------------------------------ from an outcome to a run
@@ -231,7 +238,8 @@ def _claim(folder: Path) -> None:
         # The table of contents goes first: interrupted in between, what is left claims nothing.
         ours = [folder / SUMMARY]
         ours += [path for name in TABLES for path in (folder / name).glob("*.seed*.parquet*")]
-        ours += [path for suffix in ("png", "svg") for path in (folder / PLOTS).glob(f"*.{suffix}")]
+        drawn = (folder / PLOTS).glob("*.*")
+        ours += [path for path in drawn if path.name.startswith(FIGURES) and path.suffix in (".png", ".svg")]
         for path in ours:
             path.unlink()
 
