@@ -48,7 +48,9 @@ class Channel:
         try:
             with self._sending:
                 self._socket.sendall(_HEADER.pack(_MAGIC, len(text), len(columns)) + text)
-                self._socket.sendall(columns)
+                if columns:
+                    # Nothing may follow the last byte that the other end waits for: it may close then.
+                    self._socket.sendall(columns)
         except OSError as error:
             raise EmulationError(f"the other end of the emulation's channel is gone: {error}") from error
 

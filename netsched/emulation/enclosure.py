@@ -120,7 +120,7 @@ def _converse(
 
 
 def _error(message: Message, log: Path) -> errors.NetschedError:
-    """The exception that happened inside, as ours: one outside our tree is an EmulationError naming the log."""
+    """The exception that happened inside; one outside our tree is an EmulationError naming the log."""
     kind = getattr(errors, str(message.body["error"]), None)
     text = str(message.body["text"])
     if isinstance(kind, type) and issubclass(kind, errors.NetschedError):

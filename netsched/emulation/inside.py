@@ -18,6 +18,7 @@ from typing import Final
 
 from pyroute2 import IPRoute
 
+from netsched import errors
 from netsched.emulation.channel import Channel, Message
 from netsched.emulation.enclosure import SCRATCH
 from netsched.errors import NetschedError
@@ -38,7 +39,9 @@ def main(descriptor: int, entry: str) -> int:
         result = _function(entry)(channel, request)
         channel.send(Message("result", {"kind": result.kind, "body": result.body}, result.arrays))
     except NetschedError as error:
-        channel.send(Message("error", {"error": type(error).__name__, "text": str(error)}))
+        # The class that the outside knows: a module's own error is one of the tree's.
+        known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        channel.send(Message("error", {"error": known.__name__, "text": str(error)}))
     except Exception as error:
         traceback.print_exc()
         channel.send(Message("error", {"error": type(error).__name__, "text": str(error)}))
