@@ -48,7 +48,7 @@ def build(specs: tuple[Spec, ...], fabric: FabricView, seed: int) -> Workload:
     """All jobs of all `specs`, unrolled and checked.
 
     Each workload draws from a child generator of its own, so that adding one at the end leaves the others'
-    draws as they were. ScenarioError for what is wrong with a workload, naming it by position and kind.
+    draws as they were. ScenarioError for what is wrong with a workload, naming its key path.
     """
     hairpin = {kind_of(spec.name).hairpin for spec in specs}
     if len(hairpin) > 1:
@@ -63,5 +63,9 @@ def build(specs: tuple[Spec, ...], fabric: FabricView, seed: int) -> Workload:
         try:
             kind_of(spec.name).build(parse(spec), fabric, builder, np.random.default_rng(child))
         except ScenarioError as error:
-            raise ScenarioError(f"workload {position} ({spec.name}): {error}") from None
-    return builder.build(hairpin=True in hairpin)
+            place = "workload" if len(specs) == 1 else f"workload.{position}"
+            raise ScenarioError(f"{place}: {error}") from None
+    try:
+        return builder.build(hairpin=True in hairpin)
+    except ScenarioError as error:
+        raise ScenarioError(f"workload: {error}") from None

@@ -19,10 +19,11 @@ from netsched.workloads.builder import WorkloadBuilder
 
 
 class FabricView(Protocol):
-    """The part of `netsched.fabric.Fabric` that workloads read."""
+    """The part of `netsched.fabric.Fabric` that workloads read: no Mininet has to be there to list them.
 
-    @property
-    def nodes(self) -> tuple[str, ...]: ...
+    A host's ordinal is its node ordinal; `link_src` (node ordinals) and `capacity` (bytes/s) are per link.
+    """
+
     @property
     def hosts(self) -> tuple[str, ...]: ...
     @property

@@ -86,10 +86,8 @@ def _rate_for(params: PoissonParams, fabric: FabricView, hosts: Ints) -> float:
     mean = params.size.mean_bytes()
     if params.load is None or not 0 < mean < np.inf:
         raise ScenarioError("load: the sizes have no finite mean above 0: give rate, or size.max")
-    node = {name: position for position, name in enumerate(fabric.nodes)}
-    up = np.bincount(fabric.link_src, weights=fabric.capacity, minlength=len(fabric.nodes))
-    capacity = float(sum(up[node[fabric.hosts[host]]] for host in hosts))
-    return params.load * capacity / (params.width * mean)
+    up = np.bincount(fabric.link_src, weights=fabric.capacity, minlength=len(fabric.hosts))
+    return params.load * float(up[hosts].sum()) / (params.width * mean)
 
 
 POISSON = Kind(PoissonParams, build, "coflows that arrive at random, sizes from a distribution")
