@@ -43,7 +43,8 @@ class Fabric:
     link_dst   node ordinal at which it ends, int64
     capacity   bytes/s, float64
     delay      seconds, float64
-    link_port  Mininet's port number at `link_src`: the interface is "{node}-eth{port}"
+    link_port  Mininet's port number at `link_src`: the interface is "{node}-eth{port}" (the order of the
+               links if not given)
     """
 
     name: str
@@ -57,16 +58,14 @@ class Fabric:
     link_port: Ints = field(default_factory=_no_ports)
 
     def __post_init__(self) -> None:
-        if self.nodes[: len(self.hosts)] != self.hosts or self.kinds[: len(self.hosts)].count("host") != len(
-            self.hosts
-        ):
+        n = len(self.hosts)
+        if self.nodes[:n] != self.hosts or self.kinds[:n] != ("host",) * n:
             raise ValueError("the hosts of a Fabric are its first nodes")
-        if not np.array_equal(self.link_src[::2], self.link_dst[1::2]) or not np.array_equal(
-            self.link_src[1::2], self.link_dst[::2]
-        ):
+        src, dst = self.link_src, self.link_dst
+        if not (np.array_equal(src[::2], dst[1::2]) and np.array_equal(src[1::2], dst[::2])):
             raise ValueError("links 2i and 2i+1 of a Fabric are the two ways of one cable")
-        if len(self.link_port) != len(self.link_src):
-            object.__setattr__(self, "link_port", np.arange(len(self.link_src), dtype=np.int64))
+        if len(self.link_port) != len(src):
+            object.__setattr__(self, "link_port", np.arange(len(src), dtype=np.int64))
         for column in (self.link_src, self.link_dst, self.capacity, self.delay, self.link_port):
             column.flags.writeable = False
 
@@ -163,8 +162,13 @@ class Fabric:
         try:
             return self._host_numbers[name]
         except KeyError:
-            near = difflib.get_close_matches(name, self.hosts[:4096], n=1)
-            hint = f"did you mean {near[0]}?" if near else f"its hosts are {self.hosts[0]}..{self.hosts[-1]}"
+            lowered = {host.lower(): host for host in self.hosts[:4096]}
+            near = difflib.get_close_matches(name.lower(), lowered, n=1)
+            hint = (
+                f"did you mean {lowered[near[0]]}?"
+                if near
+                else f"its hosts are {self.hosts[0]}..{self.hosts[-1]}"
+            )
             raise ScenarioError(f"fabric {self.name}: no host {name!r}; {hint}") from None
 
     @cached_property
