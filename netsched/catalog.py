@@ -31,7 +31,7 @@ _SHOW: Final[dict[str, Show]] = {
 }
 _PLAIN: Final = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 _NOT_A: Final = re.compile(r"is not an? ([^:]+): (.*)", re.DOTALL)
-_SUCH_AS: Final = re.compile(r"such as [^\s,]+")
+_SUCH_AS: Final = re.compile(r"such as (\[[^]]*\]|[^\s,]+)")
 
 
 @dataclass(frozen=True)

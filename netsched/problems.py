@@ -68,6 +68,14 @@ class Problems:
         Strict, and by way of JSON: a list may fill a tuple and text an enumeration, but true is no number
         and "4" no integer.
         """
+        if dataclasses.is_dataclass(kind):
+            # pydantic passes over a dataclass's strange keys in silence.
+            known = [each.name for each in dataclasses.fields(kind)]
+            strange = [key for key in data if key not in known]
+            for key in strange:
+                self.add((*path, key), f"unknown key: {nearest(key, known)}")
+            if strange:
+                return None
         try:
             return TypeAdapter(kind).validate_json(json.dumps(data), strict=True)
         except ValidationError as error:
@@ -109,9 +117,9 @@ def _own_path(loc: tuple[int | str, ...], data: Any) -> KeyPath:
 
 def _found_and_cure(details: ErrorDetails, path: KeyPath, model: type) -> tuple[str, str]:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
+    if kind == "extra_forbidden":
         return "unknown key: ", nearest(str(path[-1]), _keys(model, path[:-1]))
-    if kind in ("missing", "missing_argument"):
+    if kind == "missing":
         return "is missing", ""
     if kind in ("value_error", "assertion_error"):
         return "", str(context["error"])
@@ -121,8 +129,6 @@ def _found_and_cure(details: ErrorDetails, path: KeyPath, model: type) -> tuple[
 
 def _keys(model: type, path: KeyPath) -> list[str]:
     """The keys that may stand inside `path`, empty where a union leaves that open."""
-    if dataclasses.is_dataclass(model):
-        return sorted(each.name for each in dataclasses.fields(model)) if not path else []
     for part in path:
         if not issubclass(model, BaseModel):
             return []

@@ -87,12 +87,12 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C between two results: `finished` of `total` runs are kept in `out`."""
 
     def __init__(self, finished: int, total: int, out: Path) -> None:
-        super().__init__(f"interrupted: {finished} of {total} runs finished")
+        super().__init__(f"interrupted: {finished} of {total} runs finished, kept in {out}")
         self.finished, self.total, self.out = finished, total, out
 
 
 def engines_for(scenario: Scenario, names: Sequence[str]) -> tuple[str, ...]:
-    """The engines to use: those named, or all that the scenario is meant for. ScenarioError for a wrong one."""
+    """The engines to use: those named, or all the scenario is meant for. ScenarioError for a wrong one."""
     for name in names:
         if name not in ENGINES:
             raise ScenarioError(f"--engine: no engine is called {name!r}: {nearest(name, ENGINES)}")

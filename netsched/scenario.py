@@ -170,9 +170,18 @@ def _workloads(problems: Problems, value: object) -> tuple[Spec, ...]:
 
 
 def _kind(
-    problems: Problems, path: KeyPath, value: object, registry: Mapping[str, object], noun: str
+    problems: Problems,
+    path: KeyPath,
+    value: object,
+    registry: Mapping[str, object],
+    noun: str,
+    *,
+    named_at: KeyPath | None = None,
 ) -> Spec | None:
-    """The spec of a `{kind: name, parameter: value, ...}`, or None with the problem added."""
+    """The spec of a `{kind: name, parameter: value, ...}`, or None with the problem added.
+
+    `named_at` is where the name was written, if not under the key `kind`.
+    """
     if not isinstance(value, dict):
         what = "is empty" if value is None else f"{shown(value)} is not right"
         problems.add(path, f"{what}: write a mapping such as {{kind: {min(registry)}, ...}}")
@@ -181,7 +190,8 @@ def _kind(
     if "kind" not in value:
         problems.add((*path, "kind"), f"is missing: name a kind of {noun} {nearest('', registry)}")
     elif not isinstance(name, str) or name not in registry:
-        problems.add((*path, "kind"), f"no {noun} is called {shown(name)}: {nearest(str(name), registry)}")
+        place = named_at or (*path, "kind")
+        problems.add(place, f"no {noun} is called {shown(name)}: {nearest(str(name), registry)}")
     else:
         return Spec(name, {key: each for key, each in value.items() if key != "kind"})
     return None
@@ -198,13 +208,14 @@ def _policies(problems: Problems, value: object) -> tuple[Placed, ...]:
     placed: list[Placed] = []
     labels: set[str] = set()
     for position, entry in enumerate(value):
-        spec = _policy(problems, ("policies", position), entry)
-        if spec is None:
+        found = _policy(problems, ("policies", position), entry)
+        if found is None:
             continue
-        if spec[0].label in labels:
-            problems.add(spec[1], f"the policy {spec[0].label} is listed twice: list each once")
-        labels.add(spec[0].label)
-        placed.append(spec)
+        spec, place = found
+        if spec.label in labels:
+            problems.add(place, f"the policy {spec.label} is listed twice: list each once")
+        labels.add(spec.label)
+        placed.append(found)
     return tuple(placed)
 
 
@@ -212,20 +223,20 @@ def _policy(problems: Problems, path: KeyPath, entry: object) -> Placed | None:
     """A policy from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
     from netsched.policies import POLICIES  # noqa: PLC0415
 
-    if isinstance(entry, dict) and "kind" not in entry and len(entry) == 1:
-        (name, params), place = *entry.items(), (*path, *entry)
+    named_at: KeyPath = (*path, "kind")
+    if isinstance(entry, str):
+        entry, named_at = {"kind": entry}, path
+    elif isinstance(entry, dict) and "kind" not in entry and len(entry) == 1:
+        (name, params), path = *entry.items(), (*path, *entry)
         if not isinstance(params, dict | None):
-            problems.add(place, f"{shown(params)} is not right: write the policy's parameters as a mapping")
+            problems.add(path, f"{shown(params)} is not right: write the policy's parameters as a mapping")
             return None
-        entry = {"kind": name} | (params or {})
-    else:
-        place = path
-        entry = {"kind": entry} if isinstance(entry, str) else entry
-    spec = _kind(problems, path, entry, POLICIES, "policy")
+        entry, named_at = {**(params or {}), "kind": name}, path
+    spec = _kind(problems, path, entry, POLICIES, "policy", named_at=named_at)
     if spec is None:
         return None
-    problems.validate(POLICIES[spec.name], spec.params, place)
-    return spec, place
+    problems.validate(POLICIES[spec.name], spec.params, path)
+    return spec, path
 
 
 def _check_classes(problems: Problems, policies: tuple[Placed, ...], queues: int | str) -> None:
