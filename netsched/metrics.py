@@ -45,10 +45,6 @@ def _last(times: Floats, group: Ints, n: int) -> Floats:
     return np.where(np.isinf(latest), np.nan, latest)
 
 
-def _rows(table: Table, keep: npt.NDArray[np.bool_]) -> Table:
-    return table if keep.all() else {name: column[keep] for name, column in table.items()}
-
-
 def _labels(labels: tuple[str, ...]) -> npt.NDArray[Any]:
     column = np.empty(len(labels), dtype=object)
     column[:] = labels
@@ -77,12 +73,12 @@ def flows(workload: Workload, outcome: Outcome) -> Table:
 
 
 def coflows(workload: Workload, outcome: Outcome) -> Table:
-    """One row per coflow that has a flow. It arrives with its first release and ends with its last finish."""
+    """One row per coflow. It arrives with its first release and ends with its last finish."""
     coflow, member, n = workload.coflows, workload.flows.coflow, len(workload.coflows.job)
     width = np.bincount(member, minlength=n)
     arrival = _first(outcome.flow_release, member, n)
     finish = _last(outcome.flow_finish, member, n)
-    table: Table = {
+    return {
         "coflow": np.arange(n),
         "stage": coflow.stage,
         "job": coflow.job,
@@ -96,17 +92,16 @@ def coflows(workload: Workload, outcome: Outcome) -> Table:
         "finish": finish,
         "cct": finish - arrival,
     }
-    return _rows(table, width > 0)
 
 
 def stages(workload: Workload, outcome: Outcome) -> Table:
-    """One row per stage that has a flow: from the first release of its flows to their last finish."""
+    """One row per stage: from the first release of its flows to their last finish."""
     stage, n = workload.stages, len(workload.stages.job)
     member = workload.coflows.stage[workload.flows.coflow]
     count = np.bincount(member, minlength=n)
     start = _first(outcome.flow_release, member, n)
     finish = _last(outcome.flow_finish, member, n)
-    table: Table = {
+    return {
         "stage": np.arange(n),
         "job": stage.job,
         "iteration": stage.iteration,
@@ -117,7 +112,6 @@ def stages(workload: Workload, outcome: Outcome) -> Table:
         "finish": finish,
         "completion_time": finish - start,
     }
-    return _rows(table, count > 0)
 
 
 def node_jobs(workload: Workload) -> Ints:
@@ -150,12 +144,12 @@ def iterations(workload: Workload, outcome: Outcome) -> Table:
 
 
 def jobs(workload: Workload, outcome: Outcome) -> Table:
-    """One row per job that has a node: from its arrival to the end of its last flow or task."""
+    """One row per job: from its arrival to the end of its last flow or task."""
     job, n = workload.jobs, len(workload.jobs.arrival)
     member = node_jobs(workload)
     finish = _last(np.concatenate((outcome.flow_finish, outcome.task_finish)), member, n)
     of_flow = workload.coflows.job[workload.flows.coflow]
-    table: Table = {
+    return {
         "job": np.arange(n),
         "weight": job.weight,
         "iterations": job.iterations,
@@ -164,7 +158,6 @@ def jobs(workload: Workload, outcome: Outcome) -> Table:
         "finish": finish,
         "jct": finish - job.arrival,
     }
-    return _rows(table, np.bincount(member, minlength=n) > 0)
 
 
 def links(fabric: Fabric, outcome: Outcome) -> Table:

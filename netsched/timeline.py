@@ -6,7 +6,7 @@ It answers the question that a mean cannot: while a host waited, whose tensors h
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,8 +24,15 @@ from netsched.style import Colour, colours, scaled, tint
 
 _MAX_HOSTS: Final = 16
 _MAX_FLOWS: Final = 20_000
-_LANES: Final = ("compute", "send", "receive")
-_PITCH, _HEIGHT = 0.3, 0.26
+_MAX_JOBS: Final = 6
+_COMPUTE, _SEND, _RECEIVE = "compute", "send", "receive"
+_FILLED: Final = 0.9
+"""Of a host's row, and of a lane: the rest keeps neighbours apart."""
+
+_OTHER: Final[Colour] = (0.75, 0.75, 0.75)
+_LEGEND_WIDTH: Final = 115
+"""Characters of the legend's font beside each other, handles counted as 8."""
+
 _FORWARD: Final = 0.55
 """How much lighter forward compute is than backward."""
 
@@ -42,13 +49,16 @@ class Window:
     start: float
     finish: float
 
+    def on_axis(self, times: Floats) -> Floats:
+        """Seconds of the run as time since the window's start, in the axis's unit."""
+        return (times - self.start) / scaled(self.finish - self.start)[0]
+
 
 @dataclass(frozen=True)
 class Bars:
-    """What one kind of lane shows: `lane` 0..2 of host row `host`, seconds of the run, a colour each."""
+    """What one kind of lane shows: the row of the host, seconds of the run, and a colour of each bar."""
 
     host: Ints
-    lane: int
     start: Floats
     finish: Floats
     colour: npt.NDArray[Any]
@@ -68,30 +78,29 @@ def draw(result: Result, key: Key) -> Figure | None:
     )
     wanted = ["job", "iteration", "src", "dst", "size", "need", "need_span", "release", "finish"]
     flows = _inside(read(result, "flows", key, wanted), "release", window)
-    flows, left_out = _largest(flows)
     hosts, n_hosts = _hosts(tasks, flows, window)
     if not hosts:
         return None
-    names = dict.fromkeys([window.job, *sorted({*tasks["job"], *flows["job"]})])
-    colour = dict(zip(names, colours(len(names)), strict=True))
     row = {host: i for i, host in enumerate(hosts)}
-    kinds = [
-        _task_bars(tasks, row, colour),
-        _flow_bars(flows, "src", 1, row, colour),
-        _flow_bars(flows, "dst", 2, row, colour),
-    ]
-    figure = Figure(figsize=(7.2, 1.2 + 0.45 * len(hosts)), layout="constrained")
+    flows, left_out = _largest(flows, row)
+    colour, others = _job_colours(window.job, {*tasks["job"], *flows["job"]})
+    lanes = {_SEND: _flow_bars(flows, "src", row, colour), _RECEIVE: _flow_bars(flows, "dst", row, colour)}
+    if (tasks["host"] != "").any():
+        lanes = {_COMPUTE: _task_bars(tasks, row, colour), **lanes}
+    figure = Figure(figsize=(7.2, 1.2 + 0.15 * len(lanes) * len(hosts)), layout="constrained")
     axes = figure.subplots()
-    factor, unit = scaled(window.finish - window.start)
-    for bars in kinds:
+    for lane, bars in enumerate(lanes.values()):
         for i in range(len(hosts)):
-            _draw_lane(axes, bars, i, window, factor)
-    _dress(axes, hosts, (window.finish - window.start) / factor, unit)
-    _explain(figure, axes, key, window, colour)
+            _draw_lane(axes, bars, i, _place(i, lane, len(lanes)), window)
+    _dress(axes, hosts, list(lanes), window)
+    axes.set_title(
+        f"{key.policy} on {key.engine}: {window.job}, iteration {window.iteration + 1}", loc="left"
+    )
+    _explain(figure, colour, others, _COMPUTE in lanes, bool((flows["need_span"] > 1).any()))
     cut = [f"{len(hosts)} of {n_hosts} hosts"] if len(hosts) < n_hosts else []
-    cut += [f"{left_out:,} smaller flows not drawn"] if left_out else []
+    cut += [f"without the {left_out:,} smallest flows"] if left_out else []
     if cut:
-        axes.annotate("; ".join(cut), (1, 1), (0, 3), "axes fraction", "offset points", ha="right", size=7)
+        axes.annotate(", ".join(cut), (1, 1), (0, 3), "axes fraction", "offset points", ha="right", size=7)
     return figure
 
 
@@ -126,13 +135,20 @@ def _inside(table: Table, begins: str, window: Window) -> Table:
     return kept
 
 
-def _largest(flows: Table) -> tuple[Table, int]:
-    """The flows that can be drawn so that something can be seen, and how many are left out."""
-    n = len(flows["size"])
-    if n <= _MAX_FLOWS:
-        return flows, 0
-    keep = np.sort(np.argsort(flows["size"], kind="stable")[n - _MAX_FLOWS :])
-    return {name: column[keep] for name, column in flows.items()}, n - _MAX_FLOWS
+def _largest(flows: Table, row: Mapping[str, int]) -> tuple[Table, int]:
+    """The flows of the drawn hosts, as many as can be told apart, and how many that leaves out."""
+    shown = np.flatnonzero((_rows(flows["src"], row) >= 0) | (_rows(flows["dst"], row) >= 0))
+    by_size = shown[np.argsort(flows["size"][shown], kind="stable")]
+    keep = np.sort(by_size[max(0, len(shown) - _MAX_FLOWS) :])
+    return {name: column[keep] for name, column in flows.items()}, len(shown) - len(keep)
+
+
+def _job_colours(first: str, names: set[str]) -> tuple[dict[str, Colour], int]:
+    """A colour for each job; if they are too many, one for the job in question and one for the rest."""
+    others = sorted(names - {first})
+    if len(others) < _MAX_JOBS:
+        return dict(zip([first, *others], colours(1 + len(others)), strict=True)), 0
+    return dict.fromkeys(others, _OTHER) | {first: colours(1)[0]}, len(others)
 
 
 def _hosts(tasks: Table, flows: Table, window: Window) -> tuple[list[str], int]:
@@ -162,16 +178,14 @@ def _task_bars(tasks: Table, row: Mapping[str, int], colour: Mapping[str, Colour
     }
     pairs = zip(tasks["job"], tasks["kind"] == "forward", strict=True)
     shades = np.array([shade[job, bool(forward)] for job, forward in pairs]).reshape(-1, 3)
-    return Bars(_rows(tasks["host"], row), 0, tasks["start"], tasks["finish"], shades)
+    return Bars(_rows(tasks["host"], row), tasks["start"], tasks["finish"], shades)
 
 
-def _flow_bars(
-    flows: Table, end: str, lane: int, row: Mapping[str, int], colour: Mapping[str, Colour]
-) -> Bars:
+def _flow_bars(flows: Table, end: str, row: Mapping[str, int], colour: Mapping[str, Colour]) -> Bars:
     base = np.array([colour[job] for job in flows["job"]]).reshape(-1, 3)
     late = flows["need"] / np.maximum(flows["need_span"] - 1, 1) * _NEEDED_LAST
     shades = base + (1 - base) * np.clip(late, 0, _NEEDED_LAST)[:, None]
-    return Bars(_rows(flows[end], row), lane, flows["start"], flows["finish"], shades)
+    return Bars(_rows(flows[end], row), flows["start"], flows["finish"], shades)
 
 
 def _rows(hosts: npt.NDArray[Any], row: Mapping[str, int]) -> Ints:
@@ -201,14 +215,20 @@ def stack(start: Floats, finish: Floats) -> tuple[Ints, int]:
     return level, n
 
 
-def _draw_lane(axes: Axes, bars: Bars, host: int, window: Window, factor: float) -> None:
+def _place(host: int, lane: int, lanes: int) -> tuple[float, float]:
+    """Top and height of a lane; the row of host i is centred on i and points downwards."""
+    pitch = _FILLED / lanes
+    return host - _FILLED / 2 + (lane + (1 - _FILLED) / 2) * pitch, _FILLED * pitch
+
+
+def _draw_lane(axes: Axes, bars: Bars, host: int, place: tuple[float, float], window: Window) -> None:
     mine = np.flatnonzero(bars.host == host)
     if not len(mine):
         return
     level, levels = stack(bars.start[mine], bars.finish[mine])
-    left, right = ((times[mine] - window.start) / factor for times in (bars.start, bars.finish))
-    top = host + (bars.lane - 1) * _PITCH - _HEIGHT / 2
-    low, high = top + level * _HEIGHT / levels, top + (level + 1) * _HEIGHT / levels
+    left, right = (window.on_axis(times[mine]) for times in (bars.start, bars.finish))
+    top, height = place
+    low, high = top + level * height / levels, top + (level + 1) * height / levels
     corners = np.stack((left, low, left, high, right, high, right, low), 1).reshape(-1, 4, 2)
     axes.add_collection(
         PolyCollection(
@@ -223,32 +243,36 @@ def _draw_lane(axes: Axes, bars: Bars, host: int, window: Window, factor: float)
     )
 
 
-def _dress(axes: Axes, hosts: list[str], length: float, unit: str) -> None:
-    axes.set_xlim(0, length)
+def _dress(axes: Axes, hosts: Sequence[str], lanes: Sequence[str], window: Window) -> None:
+    axes.set_xlim(0, float(window.on_axis(np.array([window.finish]))[0]))
     axes.set_ylim(len(hosts) - 0.5, -0.5)
-    lanes = [(i + (lane - 1) * _PITCH, name) for i in range(len(hosts)) for lane, name in enumerate(_LANES)]
-    axes.set_yticks([at for at, _ in lanes], [name for _, name in lanes], fontsize=5.5)
-    axes.tick_params(axis="y", length=0, pad=2)
+    ticks = []
     for i, host in enumerate(hosts):
+        for lane in range(len(lanes)):
+            top, height = _place(i, lane, len(lanes))
+            ticks.append(top + height / 2)
         axes.annotate(
-            host, (0, i), (-34, 0), ("axes fraction", "data"), "offset points", ha="right", va="center"
+            host, (0, i), (-38, 0), ("axes fraction", "data"), "offset points", ha="right", va="center"
         )
         if i:
             axes.axhline(i - 0.5, color="0.8", linewidth=0.6)
-    axes.set_xlabel(f"time since the iteration began [{unit}]")
+    axes.set_yticks(ticks, list(lanes) * len(hosts), fontsize=6)
+    axes.tick_params(axis="y", length=0, pad=2)
+    axes.set_xlabel(f"time since the iteration began [{scaled(window.finish - window.start)[1]}]")
     axes.grid(True, axis="x")
 
 
-def _explain(figure: Figure, axes: Axes, key: Key, window: Window, colour: Mapping[str, Colour]) -> None:
-    axes.set_title(
-        f"{key.policy} on {key.engine}: {window.job}, iteration {window.iteration + 1}", loc="left"
-    )
-    handles = [Patch(facecolor=value, label=job) for job, value in list(colour.items())[:8]]
-    if len(colour) > 8:
-        handles.append(Patch(facecolor="white", label=f"and {len(colour) - 8} more jobs"))
+def _explain(figure: Figure, colour: Mapping[str, Colour], others: int, compute: bool, need: bool) -> None:
+    handles = [Patch(facecolor=value, label=job) for job, value in colour.items() if value != _OTHER]
+    if others:
+        handles.append(Patch(facecolor=_OTHER, label=f"{others} other jobs"))
     grey: Colour = (0.3, 0.3, 0.3)
-    handles.append(Patch(facecolor=tint(grey, _FORWARD), label="compute: forward"))
-    handles.append(Patch(facecolor=grey, label="backward"))
-    handles.append(Patch(facecolor=grey, label="flow: needed first"))
-    handles.append(Patch(facecolor=tint(grey, _NEEDED_LAST), label="needed last"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6))
+    if compute:
+        handles.append(Patch(facecolor=tint(grey, _FORWARD), label="forward"))
+        handles.append(Patch(facecolor=grey, label="backward"))
+    if need:
+        handles.append(Patch(facecolor=grey, label="flow needed first"))
+        handles.append(Patch(facecolor=tint(grey, _NEEDED_LAST), label="needed last"))
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), _LEGEND_WIDTH // (longest + 8)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
