@@ -15,6 +15,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,6 +34,9 @@ _NLMSG_ERROR: Final = 2
 _NLMSG_DONE: Final = 3
 _RTM_GETLINK: Final = 18
 _IFLA_IFNAME: Final = 3
+_IFLA_MTU: Final = 4
+_IFLA_LINKINFO: Final = 18
+_IFLA_INFO_KIND: Final = 1
 _SOL_NETLINK: Final = 270
 _NETLINK_CAP_ACK: Final = 10
 _NETLINK_EXT_ACK: Final = 11
@@ -66,6 +70,15 @@ def attributes(data: bytes) -> dict[int, bytes]:
         found[kind & 0x3FFF] = data[at + 4 : at + length]
         at += (length + 3) & ~3
     return found
+
+
+@dataclass(frozen=True)
+class Interface:
+    """`mtu` in bytes; `kind` is the kernel's word ("veth", "bond", ...), "" for hardware."""
+
+    index: int
+    mtu: int
+    kind: str
 
 
 class Netlink:
@@ -117,13 +130,20 @@ class Netlink:
                 return answers
         raise NetlinkError(errno.EAGAIN, f"the table changed during each of {_DUMP_ATTEMPTS} dumps")
 
-    def links(self) -> dict[str, int]:
-        """Index of every interface of the namespace, by name."""
+    def interfaces(self) -> dict[str, Interface]:
+        """Every interface of the namespace, by name."""
         found = {}
         for payload in self.dump(_RTM_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0)):
-            index = struct.unpack_from("=i", payload, 4)[0]
-            found[attributes(payload[16:])[_IFLA_IFNAME].rstrip(b"\0").decode()] = index
+            index: int = struct.unpack_from("=i", payload, 4)[0]
+            about = attributes(payload[16:])
+            kind = attributes(about.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"")
+            mtu: int = struct.unpack("=I", about[_IFLA_MTU])[0]
+            found[_text(about[_IFLA_IFNAME])] = Interface(index, mtu, _text(kind))
         return found
+
+    def links(self) -> dict[str, int]:
+        """Index of every interface of the namespace, by name."""
+        return {name: interface.index for name, interface in self.interfaces().items()}
 
     def _send(self, message: int, flags: int, body: bytes) -> int:
         sequence = next(self._sequence)
@@ -145,12 +165,16 @@ class Netlink:
                 at += (length + 3) & ~3
 
 
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode(errors="replace")
+
+
 def _raise_if_error(flags: int, payload: bytes) -> None:
     code = -struct.unpack_from("=i", payload)[0]
     if code == 0:
         return
     # CAP_ACK leaves only the request's header (16 bytes) between the code and the attributes.
-    text = attributes(payload[20:]).get(1, b"").rstrip(b"\0").decode(errors="replace")
+    text = _text(attributes(payload[20:]).get(1, b""))
     if code in (errno.EPERM, errno.EACCES):
         raise CapabilityError(f"kernel: {os.strerror(code)}: CAP_NET_ADMIN is needed: run as root")
     raise NetlinkError(code, text)

@@ -1,0 +1,212 @@
+"""The agent's configuration: a strict YAML file, checked as a whole before anything is touched.
+
+    version: 1
+    mode: mark+queue                  # observe (default) | mark | mark+queue
+    queues: 8                         # priority classes of the network, 1 to 8
+    classes: {gradients: 0, bulk: 6}  # names for class numbers, besides the numbers themselves
+    interfaces:
+      - {name: eth0, rate: 10Gbit/s, floor: 1%, limit: 256KiB, burst: 1ms}
+    on_stop: restore                  # restore | keep
+    resync: 30s
+    api: {socket: /run/netsched/agent.sock, allow: [{uid: 1001, classes: [gradients, 3]}]}
+
+A wrong file is reported with all its mistakes at once, since each of them may cost somebody a restart.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import model_validator as check
+
+from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT
+from netsched import marking
+from netsched.errors import ScenarioError
+from netsched.qdisc import QueueError, Tree, port
+from netsched.units import Duration, Rate, Size
+
+_MAX_BYTES: Final = 1 << 20
+_ETHERNET_HEADER: Final = 14
+
+
+class ConfigError(ScenarioError):
+    """The configuration is wrong; one line for each mistake."""
+
+
+def _share(text: object) -> float:
+    if isinstance(text, str) and text.strip().endswith("%"):
+        try:
+            value = float(text.strip()[:-1]) / 100
+        except ValueError:
+            value = -1.0
+        if 0 <= value <= 1:
+            return value
+    raise ValueError(f"{text!r} is not a share: write a percentage, such as 0.1%")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Interface(_Strict):
+    """One port whose queues the agent owns. `rate` bytes/s, `floor` a fraction, `limit` bytes, `burst` s."""
+
+    name: Annotated[StrictStr, Field(pattern=r"^[^\s/]{1,15}$")]
+    rate: Rate
+    floor: Annotated[float, BeforeValidator(_share)] = 0.001
+    limit: Size | None = None
+    burst: Duration = 1e-3
+
+    def tree(self, queues: int, mtu: int) -> Tree:
+        """The port as it should be. QueueError if its values do not fit together."""
+        limit = None if self.limit is None else round(self.limit)
+        frame = mtu + _ETHERNET_HEADER
+        return port(self.rate, queues, floor=self.floor, limit=limit, burst_s=self.burst, frame=frame)
+
+
+class Allow(_Strict):
+    """A user who may use the socket, and for which classes (default: all)."""
+
+    uid: Annotated[StrictInt, Field(ge=0, lt=2**32 - 1)]
+    classes: tuple[StrictInt | StrictStr, ...] | None = None
+
+
+class Api(_Strict):
+    """Where the agent listens, and who may come besides root and the agent's own user."""
+
+    socket: Annotated[StrictStr, Field(min_length=1, max_length=107)] = DEFAULT_SOCKET
+    allow: tuple[Allow, ...] = ()
+
+
+class Config(_Strict):
+    """The whole file."""
+
+    version: Literal[1]
+    mode: Literal["observe", "mark", "mark+queue"] = "observe"
+    queues: Annotated[StrictInt, Field(ge=1, le=marking.CLASSES)] = marking.CLASSES
+    classes: dict[Annotated[StrictStr, Field(pattern=rf"^[!-~]{{1,{MAX_TEXT}}}$")], StrictInt] = {}
+    interfaces: tuple[Interface, ...] = ()
+    on_stop: Literal["restore", "keep"] = "restore"
+    resync: Duration = 30.0
+    api: Api = Api()
+
+    @check(mode="after")
+    def _fits(self) -> Config:
+        wrong = []
+        for name, cls in self.classes.items():
+            if not 0 <= cls < self.queues:
+                wrong.append(
+                    f"classes.{name} = {cls}: with {self.queues} queues it is 0 to {self.queues - 1}"
+                )
+        names = [interface.name for interface in self.interfaces]
+        wrong += [f"interfaces: {n} is named twice" for n in sorted({n for n in names if names.count(n) > 1})]
+        if self.mode == "mark+queue" and not self.interfaces:
+            wrong.append("interfaces: mode mark+queue needs one at least")
+        if self.resync < 1:
+            wrong.append(f"resync = {self.resync:g} s: 1 s or more")
+        for at, interface in enumerate(self.interfaces):
+            try:
+                interface.tree(self.queues, mtu=1500)
+            except QueueError as error:
+                wrong.append(f"interfaces[{at}].{error}")
+        for at, allow in enumerate(self.api.allow):
+            for one in allow.classes or ():
+                try:
+                    self.number_of(one)
+                except ValueError as error:
+                    wrong.append(f"api.allow[{at}].classes: {error}")
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
+
+    def number_of(self, cls: object) -> int:
+        """The class with this number or name. ValueError if there is none."""
+        if isinstance(cls, int) and not isinstance(cls, bool):
+            if 0 <= cls < self.queues:
+                return cls
+            raise ValueError(f"class = {cls}: with {self.queues} queues it is 0 to {self.queues - 1}")
+        if isinstance(cls, str) and cls in self.classes:
+            return self.classes[cls]
+        names = f" or one of {', '.join(self.classes)}" if self.classes else ""
+        raise ValueError(f"class = {str(cls)[:MAX_TEXT]!r}: write 0 to {self.queues - 1}{names}")
+
+    def may_use(self, uid: int) -> frozenset[int] | None:
+        """The classes that user `uid` may use; None if the user may not even connect."""
+        everything = frozenset(range(self.queues))
+        if uid in (0, os.geteuid()):
+            return everything
+        for allow in self.api.allow:
+            if allow.uid == uid:
+                return everything if allow.classes is None else frozenset(map(self.number_of, allow.classes))
+        return None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without what a configuration has no use for and an attacker has: repeated keys and aliases."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.get_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                text = f"key {str(key.value)!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, text, key.start_mark)
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def load(path: str | Path) -> Config:
+    """Read and check a configuration file. ConfigError with one line for each mistake."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    if len(data) > _MAX_BYTES:
+        raise ConfigError(f"{path}: longer than 1 MiB")
+    return parse(data, str(path))
+
+
+def parse(data: bytes | str, path: str) -> Config:
+    """Check the text of a configuration; `path` is its name in messages."""
+    try:
+        # Our loader is the safe one, with less in it.
+        content = yaml.load(data, Loader=_Loader)  # noqa: S506
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: a mapping is expected, starting with version: 1")
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        lines = [line for item in error.errors() for line in _lines(item)]
+        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
+
+
+def _lines(item: Any) -> list[str]:
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+    if item["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(item["loc"][-1]), _KEYS, 1)
+        return [f"{where}: unknown key{f', did you mean {near[0]}?' if near else ''}"]
+    if item["type"] == "missing":
+        return [f"{where}: missing"]
+    text = str(item["msg"]).removeprefix("Value error, ")
+    if not where:
+        return text.splitlines()
+    if item["type"] == "value_error":
+        return [f"{where}: {text}"]
+    return [f"{where} = {str(item['input'])[:60]!r}: {text[0].lower()}{text[1:]}"]
+
+
+_KEYS: Final = sorted({key for model in (Config, Api, Allow, Interface) for key in model.model_fields})

@@ -1,0 +1,135 @@
+"""The ports whose queues an agent owns: refuse first, then apply, then watch, and give back at the end.
+
+All ports or none: an agent that fails half-way undoes what it did, so that a wrong second interface does
+not leave the first one shaped.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hostagent.config import Config
+from netsched import ports
+from netsched.errors import NetschedError
+from netsched.netlink import Netlink
+from netsched.qdisc import MECHANISM, QueueError, Tree, differences
+from netsched.units import show_rate
+
+_LOG: Final = logging.getLogger(__name__)
+_REPAIRS: Final = 3
+"""Repairs of one port after which the agent stops: somebody else wants it otherwise, perhaps rightly."""
+_DRAIN_S: Final = 2.0
+_MASTERS: Final = frozenset({"bond", "team", "bridge"})
+
+
+@dataclass
+class Port:
+    """One owned port. `ours`: the tree is there because of us. `conflict`: why we no longer touch it."""
+
+    name: str
+    index: int
+    want: Tree
+    ours: bool = False
+    repairs: int = 0
+    conflict: str = ""
+
+
+@dataclass
+class Ports:
+    """The ports of a configuration, over one netlink socket."""
+
+    link: Netlink
+    ports: list[Port] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, config: Config, link: Netlink) -> Ports:
+        """Look the interfaces up. QueueError naming every one that is missing or belongs to somebody else."""
+        links, wrong = link.interfaces(), []
+        made = cls(link)
+        for interface in config.interfaces:
+            name = interface.name
+            found = links.get(name)
+            if found is None:
+                there = ", ".join(sorted(set(links) - {"lo"})) or "none but lo"
+                wrong.append(f"interface {name}: not in this network namespace (there: {there})")
+                continue
+            if found.kind in _MASTERS:
+                wrong.append(
+                    f"interface {name}: a {found.kind}: name its members, whose queues are what fills"
+                )
+                continue
+            try:
+                ports.check_ours(link, found.index)
+                made.ports.append(Port(name, found.index, interface.tree(config.queues, found.mtu)))
+            except QueueError as error:
+                wrong.append(f"interface {name}: {error}")
+        if wrong:
+            raise QueueError("\n".join(wrong))
+        return made
+
+    def plan(self) -> dict[str, list[str]]:
+        """What is not as it should be, by interface; nothing is changed."""
+        return {p.name: differences(p.want, ports.read_back(self.link, p.index)) for p in self.ports}
+
+    def apply(self) -> int:
+        """Make every port as it should be; the number of changes. On an error everything is given back."""
+        changes = 0
+        try:
+            for port in self.ports:
+                # Set before: a tree that is half there is ours to remove as well.
+                port.ours = True
+                changes += ports.apply(self.link, port.index, port.want)
+        except NetschedError:
+            self.restore()
+            raise
+        return changes
+
+    def watch(self) -> None:
+        """Repair what drifted; leave a port to whoever replaced its root or keeps changing it."""
+        for port in self.ports:
+            if port.conflict:
+                continue
+            try:
+                changes = ports.apply(self.link, port.index, port.want)
+            except NetschedError as error:
+                port.conflict = str(error)
+                _LOG.error("interface=%s conflict=%r", port.name, port.conflict)
+                continue
+            if changes:
+                port.repairs += 1
+                _LOG.warning("interface=%s repaired changes=%d repairs=%d", port.name, changes, port.repairs)
+            if port.repairs >= _REPAIRS:
+                port.conflict = f"changed by somebody else {port.repairs} times; left as it is"
+
+    def restore(self) -> None:
+        """Give every port back to the kernel's default, emptying the queues first."""
+        for port in self.ports:
+            if not port.ours:
+                continue
+            try:
+                ports.remove(self.link, port.index, drain_s=_DRAIN_S)
+                port.ours = False
+            except NetschedError as error:
+                _LOG.error("interface=%s not restored: %s", port.name, error)
+
+    def status(self) -> list[dict[str, Any]]:
+        return [self._status(port) for port in self.ports]
+
+    def _status(self, port: Port) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "interface": port.name,
+            "mechanism": MECHANISM,
+            "rate": show_rate(port.want.parent.rate) if port.want.parent else "",
+            "queues": port.want.queues,
+            "conflict": port.conflict,
+            "repairs": port.repairs,
+        }
+        try:
+            shown["differences"] = differences(port.want, ports.read_back(self.link, port.index))
+            count = ports.counters(self.link, port.index)
+        except NetschedError as error:
+            return shown | {"error": str(error)}
+        classes = [vars(one) | {"class": cls} for cls, one in enumerate(count.classes)]
+        return shown | {"direct_packets": count.direct_packets, "classes": classes}

@@ -1,0 +1,224 @@
+"""The socket that jobs talk to: who they are, one packet at a time, and nobody can hold it up.
+
+The kernel says who is at the other end (SO_PEERCRED), a packet is answered at once or its sender is
+dropped, and every descriptor that arrives is closed again whatever happens.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import stat
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from hostagent import protocol
+from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
+from netsched.errors import NetschedError
+
+_LOG: Final = logging.getLogger(__name__)
+_BACKLOG: Final = 128
+MAX_CONNECTIONS: Final = 512
+"""Connections of one user; beyond it new ones are refused, so that one user cannot use up the descriptors."""
+_CRED: Final = struct.Struct("=iII")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who is at the other end, by the kernel's word."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+@dataclass
+class Connection:
+    """One client. `job` is what it registered as."""
+
+    sock: socket.socket
+    peer: Peer
+    job: str = ""
+    leases: set[int] = field(default_factory=set)
+
+
+Answer = Callable[[Connection, Message, Sequence[int]], Message]
+
+
+class Server:
+    """A SOCK_SEQPACKET listener and its clients. `admit`: may this user come? `answer`: what to say."""
+
+    def __init__(self, path: str, shared: bool, admit: Callable[[int], bool], answer: Answer) -> None:
+        self.path = path
+        self.connections: dict[socket.socket, Connection] = {}
+        self._admit = admit
+        self._answer = answer
+        self._poll = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_write.setblocking(False)
+        self._poll.register(self._wake_read, selectors.EVENT_READ)
+        self._listener = _listen(path, shared)
+        self._inode = Path(path).stat().st_ino
+        self._poll.register(self._listener, selectors.EVENT_READ)
+
+    @property
+    def wake_fd(self) -> int:
+        """A descriptor for signal.set_wakeup_fd: a byte written to it ends `serve`'s wait."""
+        return self._wake_write.fileno()
+
+    def serve(self, timeout: float) -> None:
+        """Answer what comes within `timeout` seconds of nothing coming; returns after each round."""
+        for key, _ in self._poll.select(timeout):
+            if key.fileobj is self._wake_read:
+                self._wake_read.recv(4096)
+            elif key.fileobj is self._listener:
+                self._accept()
+            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self.connections:
+                self._one_packet(self.connections[key.fileobj])
+
+    def close(self) -> None:
+        for connection in list(self.connections.values()):
+            self._drop(connection)
+        self._poll.close()
+        self._listener.close()
+        self._wake_read.close()
+        self._wake_write.close()
+        # Not somebody else's socket that has taken the name meanwhile.
+        with contextlib.suppress(OSError):
+            if Path(self.path).stat().st_ino == self._inode:
+                Path(self.path).unlink()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:
+            _LOG.warning("accept failed: %s", error.strerror)
+            return
+        sock.setblocking(False)
+        peer = Peer(*_CRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size)))
+        refusal = None
+        if not self._admit(peer.uid):
+            refusal = BadRequest("refused", f"user {peer.uid} may not use this agent: see api.allow")
+        elif sum(c.peer.uid == peer.uid for c in self.connections.values()) >= MAX_CONNECTIONS:
+            refusal = BadRequest("too-many", f"user {peer.uid} has {MAX_CONNECTIONS} connections already")
+        connection = Connection(sock, peer)
+        if refusal is not None:
+            _LOG.warning("refused uid=%d pid=%d code=%s", peer.uid, peer.pid, refusal.code)
+            self._send(connection, _error({}, refusal))
+            sock.close()
+            return
+        self.connections[sock] = connection
+        self._poll.register(sock, selectors.EVENT_READ)
+
+    def _one_packet(self, connection: Connection) -> None:
+        size = MAX_PACKET + 1
+        rights = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
+        try:
+            data, ancillary, flags, _ = connection.sock.recvmsg(size, rights, socket.MSG_CMSG_CLOEXEC)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._drop(connection)
+            return
+        fds = _descriptors(ancillary)
+        try:
+            if not data and not fds:
+                self._drop(connection)
+                return
+            self._send(connection, self._reply(connection, data, flags, fds))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _reply(self, connection: Connection, data: bytes, flags: int, fds: Sequence[int]) -> Message:
+        request: Message = {}
+        try:
+            if flags & socket.MSG_TRUNC or len(data) > MAX_PACKET:
+                raise BadRequest("too-long", f"a packet has at most {MAX_PACKET} bytes")
+            if flags & socket.MSG_CTRUNC:
+                raise BadRequest("too-many-fds", f"a packet has at most {MAX_FDS} descriptors")
+            request = protocol.decode(data)
+            return _head(request) | {"ok": True} | self._answer(connection, request, fds)
+        except BadRequest as error:
+            return _error(request, error)
+
+    def _send(self, connection: Connection, message: Message) -> None:
+        try:
+            connection.sock.send(protocol.encode(message))
+        except OSError:
+            # Gone, or not reading its answers: nobody else has to wait for that.
+            self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        if self.connections.pop(connection.sock, None) is not None:
+            self._poll.unregister(connection.sock)
+        connection.sock.close()
+
+
+def _head(request: Message) -> Message:
+    number = request.get("id")
+    ok = isinstance(number, int) and not isinstance(number, bool) and abs(number) < 2**53
+    return {"v": protocol.VERSION, "id": number if ok else None}
+
+
+def _error(request: Message, error: BadRequest) -> Message:
+    return _head(request) | {"ok": False, "code": error.code, "message": str(error)}
+
+
+def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return list(fds)
+
+
+def _listen(path: str, shared: bool) -> socket.socket:
+    """A listening socket at `path`, in the place of one that a dead agent left there.
+
+    Mode 0666 if other users are to reach it (their uid is then checked), else 0600. NetschedError if
+    another agent listens there or the place cannot be used.
+    """
+    where = Path(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        where.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if where.exists() and _is_dead_socket(where):
+            where.unlink()
+        before = os.umask(0o177)
+        try:
+            sock.bind(path)
+        finally:
+            os.umask(before)
+        if shared:
+            where.chmod(0o666)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise NetschedError(f"api.socket {path}: {error.strerror or error}") from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_dead_socket(path: Path) -> bool:
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise NetschedError(f"api.socket {path}: there is something else than a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError as error:
+            raise NetschedError(f"api.socket {path}: {error.strerror or error}") from None
+    raise NetschedError(f"api.socket {path}: another agent listens there already")
