@@ -21,13 +21,16 @@ from mininet.topo import Topo
 from netsched.emulation.channel import Channel, Message
 from netsched.emulation.enclosure import SCRATCH, run_enclosed
 from netsched.errors import CapabilityError, EmulationError, ScenarioError
-from netsched.fabric import Fabric
 
 TAG = "NETSCHED_TEST_TAG"
 
 
 def entry(function) -> str:
     return f"{__name__}:{function.__name__}"
+
+
+def entries(directory: str | Path) -> list[str]:
+    return [path.name for path in Path(directory).iterdir()] if Path(directory).exists() else []
 
 
 # ------------------------------------------------------------------ the channel
@@ -82,7 +85,12 @@ def double(channel: Channel, request: Message) -> Message:
     channel.send(Message("progress", {"done": 0.5}))
     (SCRATCH / "file").write_text("x")
     links = sorted(name for _, name in socket.if_nameindex())
-    facts = {"pid": os.getpid(), "links": links, "tmp": os.environ["TMPDIR"], "netns": os.listdir("/run/netns")}
+    facts = {
+        "pid": os.getpid(),
+        "links": links,
+        "tmp": os.environ["TMPDIR"],
+        "netns": entries("/run/netns"),
+    }
     return Message("doubled", facts, {"x": request.arrays["x"] * 2})
 
 
@@ -96,7 +104,9 @@ def fail(channel: Channel, request: Message) -> Message:
 
 def wait_for_ever(channel: Channel, request: Message) -> Message:
     """Holds what an emulation holds: nodes in namespaces of their own, links, and programs in them."""
+    # Here, as they take longer to import than most of these tests take.
     from netsched.emulation.network import emulated_network  # noqa: PLC0415
+    from netsched.fabric import Fabric  # noqa: PLC0415
 
     topo = Small()
     channel.send(Message("building"))
@@ -119,7 +129,7 @@ class Small(Topo):
 
 @pytest.mark.root
 def test_the_function_runs_in_a_place_of_its_own(tmp_path):
-    before = set(os.listdir("/run")), socket.if_nameindex()
+    before = set(entries("/run")), socket.if_nameindex()
     seen: list[Message] = []
     request = Message("request", {}, {"x": np.arange(4.0)})
     result = run_enclosed(entry(double), request, log=tmp_path / "log", on_message=seen.append)
@@ -127,7 +137,7 @@ def test_the_function_runs_in_a_place_of_its_own(tmp_path):
     assert result.body == {"pid": 1, "links": ["lo"], "tmp": str(SCRATCH), "netns": []}
     np.testing.assert_array_equal(result.arrays["x"], [0, 2, 4, 6])
     assert [message.body for message in seen] == [{"done": 0.5}]
-    assert (set(os.listdir("/run")), socket.if_nameindex()) == before
+    assert (set(entries("/run")), socket.if_nameindex()) == before
     assert (tmp_path / "log").read_text() == ""
 
 
@@ -218,9 +228,11 @@ def machine() -> dict[str, set[str]]:
     names = ("left1", "right1", "between1")
     return {
         "links": {name for _, name in socket.if_nameindex() if name.startswith(names)},
-        "run": {name for name in os.listdir("/run") if name.startswith("netsched")},
-        "netns": set(os.listdir("/run/netns")) & {"named"} if Path("/run/netns").exists() else set(),
-        "mounts": {line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("netsched ")},
+        "run": {name for name in entries("/run") if name.startswith("netsched")},
+        "netns": {"named"} & set(entries("/run/netns")),
+        "mounts": {
+            line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("netsched ")
+        },
     }
 
 
@@ -230,8 +242,11 @@ EMPTY = {"links": set(), "run": set(), "netns": set(), "mounts": set()}
 @pytest.mark.root
 @pytest.mark.parametrize(
     ("word", "seconds"),
-    [("", 0.0), ("", 0.1), ("", 0.25), ("", 0.4), ("", 0.6)]
-    + [("building", 0.0), ("building", 0.03), ("building", 0.1), ("building", 0.2), ("up", 0.0), ("up", 0.1)],
+    [
+        *(("", 0.0), ("", 0.1), ("", 0.25), ("", 0.4), ("", 0.6)),
+        *(("building", 0.0), ("building", 0.03), ("building", 0.1), ("building", 0.2)),
+        *(("up", 0.0), ("up", 0.1)),
+    ],
 )
 def test_sigkill_at_any_moment_leaves_nothing(tmp_path, word, seconds):
     tag = uuid.uuid4().hex
@@ -245,7 +260,7 @@ def test_sigkill_at_any_moment_leaves_nothing(tmp_path, word, seconds):
         program.wait()
     wait_until_gone(tag, within_s=3.0)
     assert machine() == EMPTY
-    assert set(os.listdir(tmp_path)) <= {"log"}
+    assert set(entries(tmp_path)) <= {"log"}
 
 
 @pytest.mark.root

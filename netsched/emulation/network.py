@@ -8,7 +8,6 @@ on its way (`queues`).
 from __future__ import annotations
 
 import contextlib
-import errno
 import resource
 import subprocess
 import time
@@ -20,26 +19,14 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netsched import qdisc
-from netsched.emulation import addresses, netns, queues, wiring
+from netsched.emulation import addresses, configure, netns, queues, wiring
 from netsched.emulation.nodes import RoutedMininet
 from netsched.emulation.queues import Readings
 from netsched.emulation.wiring import Wire
-from netsched.errors import CapabilityError, EmulationError
+from netsched.errors import EmulationError
 from netsched.fabric import Fabric
-from netsched.model import Ints
+from netsched.netlink import open_netns
 
-_RTO_MIN_MS: Final = 10
-"""Least retransmission timeout of a host: Linux's 200 ms is as long as a whole stage."""
-_CONGESTION_CONTROL: Final = "cubic"
-_TCP_METRICS: Final = {
-    # A retransmission timeout counts only where its metric (number 13) is locked.
-    "lock": 1 << 13,
-    "rto_min": _RTO_MIN_MS,
-    # BBR, some machines' default, paces itself and would decide what our queues should decide. By route, as a
-    # namespace's sysctl accepts only what the machine's own tcp_allowed_congestion_control lists.
-    "cc_algo": _CONGESTION_CONTROL,
-}
-_RTNH_F_ONLINK: Final = 4
 _STOP_S: Final = 2.0
 _CARRIER_S: Final = 5.0
 
@@ -155,7 +142,7 @@ def emulated_network(
         network.mechanisms = {
             "priority": qdisc.MECHANISM,
             "switch": "network namespace, IPv4 forwarding by destination and path",
-            "tcp": f"{_CONGESTION_CONTROL}, least retransmission timeout {_RTO_MIN_MS} ms",
+            "tcp": f"{configure.CONGESTION_CONTROL}, least retransmission timeout {configure.RTO_MIN_MS} ms",
             "segmentation": "none (gso_max_segs 1)",
             "scale": scale,
             "framing": wiring.framing(),
@@ -178,26 +165,17 @@ def _configure(network: EmulatedNetwork) -> None:
     wires_of = wiring.by_node(network.wires)
     for ordinal, node in enumerate(fabric.nodes):
         is_host = ordinal < len(fabric.hosts)
-        with netns.entered(network.pid(node)), IPRoute() as ipr:
-            index = {message.get("ifname"): message["index"] for message in ipr.get_links()}
-            ipr.link("set", index=index["lo"], state="up")
-            port_of = {}
+        with open_netns(network.pid(node)) as link:
+            index = link.links()
+            port_of = {wire.link: index[wire.interface] for wire in wires_of.get(node, [])}
+            configure.set_up(link, index["lo"])
             for wire in wires_of.get(node, []):
-                port = port_of[wire.link] = index[wire.interface]
-                ipr.link("set", index=port, state="up", mtu=wiring.MTU)
-                ipr.neigh(
-                    "add", dst=addresses.NEXT_HOP, lladdr=wire.peer_mac, ifindex=port, state="permanent"
-                )
+                configure.set_up(link, port_of[wire.link], wiring.MTU)
+                configure.add_neighbour(link, port_of[wire.link], wire.peer_mac)
             if is_host:
-                first = index[wires_of[node][0].interface]
-                for path in range(fabric.n_paths):
-                    ipr.addr(
-                        "add",
-                        index=first,
-                        address=addresses.address(ordinal, path),
-                        prefixlen=32,
-                    )
-            _add_routes(ipr, hops[:, :, ordinal], port_of, tcp=is_host)
+                own = [addresses.address(ordinal, path) for path in range(fabric.n_paths)]
+                configure.add_addresses(link, port_of[wires_of[node][0].link], own)
+            configure.add_routes(link, addresses.routes(hops[:, :, ordinal]), port_of, tcp=is_host)
     _wait_until_up(network.wires)
 
 
@@ -214,34 +192,12 @@ def _wait_until_up(wires: tuple[Wire, ...]) -> None:
                 time.sleep(0.005 if waiting else 0)
 
 
-def _add_routes(ipr: IPRoute, hops: Ints, port_of: Mapping[int, int], *, tcp: bool) -> None:
-    metrics = {"metrics": _TCP_METRICS} if tcp else {}
-    for route in addresses.routes(hops):
-        try:
-            ipr.route(
-                "add",
-                dst=route.prefix,
-                dst_len=route.length,
-                gateway=addresses.NEXT_HOP,
-                oif=port_of[route.link],
-                flags=_RTNH_F_ONLINK,
-                **metrics,
-            )
-        except NetlinkError as error:
-            if tcp and error.code == errno.EINVAL:
-                raise CapabilityError(
-                    f"the kernel refuses TCP {_CONGESTION_CONTROL!r} on a route ({error}); "
-                    "it needs CONFIG_TCP_CONG_CUBIC (modprobe tcp_cubic)"
-                ) from error
-            raise EmulationError(f"route {route.prefix}/{route.length}: {error}") from error
-
-
 def _has_netem() -> bool:
     """Whether the kernel takes a netem qdisc, tried on a loopback nobody uses: the enclosure's own."""
     with IPRoute() as ipr:
         try:
             ipr.tc("add", "netem", index=1, handle=0x7A20000, delay=0)
-        except Exception:
+        except NetlinkError:
             return False
         ipr.tc("del", index=1, handle=0x7A20000, root=True)
         return True
