@@ -1,0 +1,78 @@
+"""Minimum-allocation rates for coflows in a given order, then backfilling (Varys, SIGCOMM 2014, section 4.2)."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from netsched.model import Floats, Ints
+
+_USED_UP = 1e-9
+"""A link with less than this share of its capacity left counts as used up."""
+
+
+@nb.njit(cache=True)
+def rates_in_order(
+    rank: Ints, n_ranks: int, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats
+) -> Floats:
+    """Rates in bytes/s, one per flow: MADD for the coflows in order of `rank`, then what is left over in that order.
+
+    rank       position of the flow's coflow in the order, 0..n_ranks-1
+    remaining  bytes of the flow
+    indptr     flow f crosses links[indptr[f]:indptr[f+1]]
+    capacity   bytes/s per link
+    """
+    n = len(rank)
+    first = np.zeros(n_ranks + 1, np.int64)
+    for f in range(n):
+        first[rank[f] + 1] += 1
+    for r in range(n_ranks):
+        first[r + 1] += first[r]
+    fill = first[:-1].copy()
+    member = np.empty(n, np.int64)
+    for f in range(n):
+        member[fill[rank[f]]] = f
+        fill[rank[f]] += 1
+    free = capacity.astype(np.float64).copy()
+    load = np.zeros(len(capacity))
+    rate = np.zeros(n)
+    for r in range(n_ranks):
+        flows = member[first[r] : first[r + 1]]
+        gamma = _gamma(flows, remaining, indptr, links, capacity, free, load)
+        if gamma == np.inf or gamma <= 0.0:
+            continue
+        for f in flows:
+            rate[f] = remaining[f] / gamma
+            for k in range(indptr[f], indptr[f + 1]):
+                free[links[k]] = max(0.0, free[links[k]] - rate[f])
+    for f in member:
+        spare = np.inf
+        for k in range(indptr[f], indptr[f + 1]):
+            link = links[k]
+            spare = min(spare, free[link] if free[link] > _USED_UP * capacity[link] else 0.0)
+        if 0.0 < spare < np.inf:
+            rate[f] += spare
+            for k in range(indptr[f], indptr[f + 1]):
+                free[links[k]] = max(0.0, free[links[k]] - spare)
+    return rate
+
+
+@nb.njit(cache=True)
+def _gamma(
+    flows: Ints, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats, free: Floats, load: Floats
+) -> float:
+    """Seconds that the coflow needs on what is free, inf if a link that it needs is used up. `load` stays zero."""
+    for f in flows:
+        for k in range(indptr[f], indptr[f + 1]):
+            load[links[k]] += remaining[f]
+    gamma = 0.0
+    for f in flows:
+        for k in range(indptr[f], indptr[f + 1]):
+            link = links[k]
+            if load[link] > 0.0:
+                if free[link] <= _USED_UP * capacity[link]:
+                    gamma = np.inf
+                else:
+                    gamma = max(gamma, load[link] / free[link])
+                load[link] = 0.0
+    return gamma

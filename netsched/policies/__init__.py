@@ -1,0 +1,41 @@
+"""The policies by name. Adding one is one file and one line here."""
+
+from __future__ import annotations
+
+from pydantic import TypeAdapter, ValidationError
+
+from netsched.errors import ScenarioError
+from netsched.model import Policy, Spec
+from netsched.policies.fair import Fair
+from netsched.policies.fifo import Fifo
+from netsched.policies.sebf import Sebf
+from netsched.policies.tensorexpress import TensorExpress
+
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (Fair, Fifo, Sebf, TensorExpress)
+}
+
+
+def make(spec: Spec) -> Policy:
+    """The policy of that name with those parameters (its dataclass fields). ScenarioError if there is no such."""
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    if spec.name not in POLICIES:
+        near = get_close_matches(spec.name, POLICIES, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ScenarioError(f"policies: no policy {spec.name!r}{hint} There are: {', '.join(POLICIES)}")
+    kind = POLICIES[spec.name]
+    fields = getattr(kind, "__dataclass_fields__", {})
+    unknown = sorted(set(spec.params) - set(fields))
+    if unknown:
+        known = ", ".join(fields) or "none"
+        raise ScenarioError(f"policies.{spec.name}: unknown parameter {unknown[0]!r}; it has: {known}")
+    try:
+        policy: Policy = TypeAdapter(kind).validate_python(dict(spec.params))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ScenarioError(
+            f"policies.{spec.name}.{where}: {problem['input']!r} is wrong: {problem['msg']}"
+        ) from error
+    return policy

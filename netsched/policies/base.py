@@ -1,0 +1,43 @@
+"""What policies share: making a plan of columns, and the bottleneck of a coflow."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netsched.model import Floats, Ints, Plan, View
+
+
+def plan_of(
+    view: View,
+    rank: Ints,
+    rate: Floats | None = None,
+    weight: Floats | None = None,
+    review_in: float = float("inf"),
+) -> Plan:
+    """A plan with the given columns (one value per flow of the view) and nothing else asked for."""
+    n = len(view.flows)
+    return Plan(
+        rank=np.asarray(rank, np.int64),
+        rate=np.full(n, np.inf) if rate is None else rate,
+        weight=np.ones(n) if weight is None else weight,
+        not_before=np.full(n, -np.inf),
+        path=np.full(n, -1, np.int64),
+        review_in=review_in,
+    )
+
+
+def bottlenecks(view: View, amount: Floats) -> Floats:
+    """Effective bottleneck of each coflow in seconds: most of `amount` (bytes per flow) on a link over its capacity.
+
+    Varys (SIGCOMM 2014), section 4.1: Gamma = max over ports of the coflow's bytes there over the port's
+    bandwidth; here over every link of the flows' paths. Shape: one value per row of `view.coflows`.
+    """
+    flows = view.flows
+    hops = np.diff(flows.indptr)
+    n_links = len(view.capacity)
+    key = np.repeat(flows.coflow, hops) * n_links + flows.links
+    keys, at = np.unique(key, return_inverse=True)
+    load = np.bincount(at, weights=np.repeat(amount, hops), minlength=len(keys))
+    gamma = np.zeros(len(view.coflows))
+    np.maximum.at(gamma, keys // n_links, load / view.capacity[keys % n_links])
+    return gamma
