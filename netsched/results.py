@@ -7,31 +7,38 @@ place, and what it does not list is not part of the result. docs/results.md desc
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from netsched import bounds as lower
-from netsched import metrics
-from netsched.bounds import Bounds
 from netsched.errors import ScenarioError
 from netsched.metrics import METRICS, Table
-from netsched.model import Ints, Outcome, Scenario, TaskKind, Workload
-from netsched.schema import TABLES, Column
+from netsched.model import Scenario
+from netsched.record import Key, Run, record
+from netsched.schema import FIGURES_OF_METRIC, RUN_KEYS, TABLES, Column
 
-if TYPE_CHECKING:
-    from netsched.fabric import Fabric
+__all__ = [
+    "FIGURES",
+    "PLOTS",
+    "SCENARIO",
+    "SUMMARY",
+    "VERSION",
+    "Key",
+    "Result",
+    "Run",
+    "add",
+    "create",
+    "load",
+    "read",
+    "record",
+]
 
 VERSION: Final = 1
 """Of the format of summary.json and the tables. It grows when old readers would misread new files."""
@@ -41,32 +48,6 @@ SCENARIO: Final = "scenario.yaml"
 PLOTS: Final = "plots"
 FIGURES: Final = ("stage_completion_time_cdf", "stage_completion_time_bars", "timeline")
 """How the names of the figures begin that belong to a result."""
-
-
-@dataclass(frozen=True)
-class Key:
-    """What tells the runs of one result apart."""
-
-    engine: str
-    policy: str
-    seed: int
-
-    @property
-    def stem(self) -> str:
-        """A file name for it. A policy label that is no safe name is told apart by a digest of itself."""
-        safe = re.sub(r"[^A-Za-z0-9_-]+", "_", self.policy).strip("_")
-        if safe != self.policy:
-            safe += "-" + hashlib.sha256(self.policy.encode()).hexdigest()[:8]
-        return f"{self.engine}.{safe}.seed{self.seed}"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run, ready to be written: its entry in summary.json, and its tables by name."""
-
-    key: Key
-    entry: Mapping[str, Any]
-    tables: Mapping[str, Table]
 
 
 @dataclass(frozen=True)
@@ -84,106 +65,6 @@ class Result:
         return entries[self.runs.index(key)]
 
 
-# ------------------------------------------------------------------ from an outcome to a run
-
-
-def record(key: Key, workload: Workload, fabric: Fabric, outcome: Outcome, bounds: Bounds) -> Run:
-    """The tables and the summary of one run. Nothing is written yet."""
-    flows = metrics.flows(workload, outcome)
-    coflows = metrics.coflows(workload, outcome)
-    stages = metrics.stages(workload, outcome)
-    iterations = metrics.iterations(workload, outcome)
-    jobs = metrics.jobs(workload, outcome)
-    per_job = np.bincount(iterations["job"], minlength=len(workload.jobs.arrival))[iterations["job"]]
-    coflows["bound"] = lower.best(bounds.coflow)[coflows["coflow"]]
-    stages["bound"] = lower.best(bounds.stage)[stages["stage"]]
-    jobs["bound"] = lower.best(bounds.job)[jobs["job"]]
-    iterations["bound"] = lower.best(bounds.job)[iterations["job"]] / per_job
-    plain = {"coflows": coflows, "stages": stages, "iterations": iterations, "jobs": jobs}
-    entry = {
-        "engine": key.engine,
-        "policy": key.policy,
-        "seed": key.seed,
-        "metrics": {name: metrics.summary(plain[table][column]) for name, (table, column) in METRICS.items()},
-        "bound": _mean_bounds(plain, bounds, per_job),
-        "bytes": float(flows["size"][~np.isnan(flows["finish"])].sum()),
-        "simulated_s": outcome.simulated_s,
-        "wall_s": outcome.wall_s,
-        "peak_rss_bytes": outcome.peak_rss_bytes,
-        "fidelity": outcome.fidelity,
-        "mechanisms": outcome.mechanisms,
-    }
-    plain |= {
-        "flows": flows,
-        "links": metrics.links(fabric, outcome),
-        "tasks": metrics.tasks(workload, outcome),
-    }
-    tables = {name: _named(plain[name], name, key, workload, fabric) for name in TABLES}
-    return Run(key, _jsonable(entry), tables)
-
-
-def _mean_bounds(tables: Mapping[str, Table], bounds: Bounds, per_job: Ints) -> dict[str, Any]:
-    """The bound of each metric's mean, over the same rows as that mean: the finished ones."""
-
-    def finished(name: str, column: str) -> Ints:
-        table = tables[name]
-        ids: Ints = table["job" if name == "iterations" else name[:-1]]
-        return ids[~np.isnan(table[column])]
-
-    jobs, iterations = tables["jobs"], tables["iterations"]
-    done = ~np.isnan(iterations["iteration_time"])
-    # JCT / n bounds the mean of all n iterations of a job, not of the first few of a job that was cut short.
-    partial = np.isin(iterations["job"][done], jobs["job"][np.isnan(jobs["jct"])]).any()
-    rows = iterations["job"][done if not partial else done & False]
-    return {
-        "stage_completion_time": lower.mean_bound(bounds.stage, finished("stages", "completion_time")),
-        "coflow_completion_time": lower.mean_bound(bounds.coflow, finished("coflows", "cct")),
-        "iteration_time": lower.mean_bound(bounds.job, rows, per_job[done] if not partial else 1),
-        "job_completion_time": lower.mean_bound(bounds.job, finished("jobs", "jct")),
-    }
-
-
-def _named(table: Table, name: str, key: Key, workload: Workload, fabric: Fabric) -> Table:
-    """The table with names for ordinals and its run in front, in the order of the schema."""
-    ends: Sequence[str] = fabric.nodes if name == "links" else fabric.hosts
-    names: dict[str, Sequence[str]] = {
-        "job": workload.jobs.name,
-        "src": ends,
-        "dst": ends,
-        "host": ends,
-        "kind": [kind.name.lower() for kind in TaskKind],
-    }
-    rows = len(next(iter(table.values())))
-    full = table | {"engine": _repeat(key.engine, rows), "policy": _repeat(key.policy, rows)}
-    full["seed"] = np.full(rows, key.seed)
-    for column, values in names.items():
-        if column in full:
-            # Ordinal -1 is "nowhere": the appended empty name.
-            full[column] = np.array([*values, ""], dtype=object)[full[column]]
-    return {column.name: full[column.name] for column in TABLES[name]}
-
-
-def _repeat(text: str, rows: int) -> Any:
-    column = np.empty(rows, dtype=object)
-    column[:] = text
-    return column
-
-
-def _jsonable(value: Any) -> Any:
-    """Plain JSON: numpy's scalars and arrays as Python's, and null for what is not finite."""
-    if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _jsonable(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    raise TypeError(f"{value!r} ({type(value).__name__}) has no place in {SUMMARY}")
-
-
 # ------------------------------------------------------------------ writing
 
 
@@ -195,9 +76,11 @@ def create(folder: Path, scenario: Scenario) -> None:
     """
     try:
         _claim(folder)
+        # First, so that a folder in which this is interrupted is still known as a result, of no runs.
+        _write_summary(folder, {"scenario": scenario.name, "version": VERSION, "runs": []})
+        _clear(folder)
         text = yaml.safe_dump(_plain(scenario.source), sort_keys=False, allow_unicode=True)
         _replace(folder / SCENARIO, lambda path: path.write_text(text, encoding="utf-8"))
-        _write_summary(folder, {"scenario": scenario.name, "version": VERSION, "runs": []})
     except OSError as error:
         raise ScenarioError(f"{folder}: cannot be written: {error.strerror}") from error
 
@@ -229,29 +112,32 @@ def _claim(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ScenarioError(f"{folder}: is a file; the results need a folder of their own (--out)")
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        if not (folder / SUMMARY).is_file():
-            raise ScenarioError(
-                f"{folder}: holds other files and is no result: choose an empty folder (--out)"
-            )
-        load(folder)
-        # The table of contents goes first: interrupted in between, what is left claims nothing.
-        ours = [folder / SUMMARY]
-        ours += [path for name in TABLES for path in (folder / name).glob("*.seed*.parquet*")]
-        drawn = (folder / PLOTS).glob("*.*")
-        ours += [path for path in drawn if path.name.startswith(FIGURES) and path.suffix in (".png", ".svg")]
-        for path in ours:
-            path.unlink()
+    if (folder / SUMMARY).exists():
+        _summary(folder)
+    elif any(path != _draft(folder / SUMMARY) for path in folder.iterdir()):
+        raise ScenarioError(f"{folder}: holds other files and is no result: choose an empty folder (--out)")
+
+
+def _clear(folder: Path) -> None:
+    ours = [path for name in TABLES for path in (folder / name).glob("*.parquet*")]
+    drawn = (folder / PLOTS).glob("*.*")
+    ours += [path for path in drawn if path.name.startswith(FIGURES) and path.suffix in (".png", ".svg")]
+    for path in ours:
+        path.unlink()
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file so that a reader, and a kill at any moment, meets the old one or the new one."""
-    # Dot files are skipped by readers of a folder of Parquet files.
-    draft = path.with_name(f".{path.name}.part")
+    draft = _draft(path)
     write(draft)
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     draft.replace(path)
+
+
+def _draft(path: Path) -> Path:
+    # Readers of a folder of Parquet files skip names with a dot in front.
+    return path.with_name(f".{path.name}.part")
 
 
 def _write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
@@ -282,30 +168,38 @@ def _arrow(table: Table, columns: Sequence[Column]) -> pa.Table:
 
 def load(folder: Path) -> Result:
     """The result in `folder`. ScenarioError if there is none, or it is damaged or of an unknown version."""
-    path = folder / SUMMARY
     if not folder.is_dir():
         raise ScenarioError(f"{folder}: is no folder; a result is the folder that `netsched run` wrote")
-    if not path.is_file():
-        raise ScenarioError(f"{folder}: is no result: {SUMMARY} is missing")
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ScenarioError(f"{path}: damaged, not JSON: {error}") from error
-    if not isinstance(summary, dict) or not {"scenario", "version", "runs"} <= summary.keys():
-        raise ScenarioError(f"{path}: damaged: needs the keys scenario, version and runs")
+    summary = _summary(folder)
     if summary["version"] != VERSION:
         raise ScenarioError(
-            f"{path}: version {summary['version']!r} is not known, only {VERSION}: run it again"
+            f"{folder / SUMMARY}: version {summary['version']!r} is not known, only {VERSION}: run it again"
         )
     try:
         keys = tuple(_key(entry) for entry in summary["runs"])
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ScenarioError(f"{path}: damaged: every run needs engine, policy and seed") from error
+    except (TypeError, KeyError, ValueError) as error:
+        what = f"a run lacks {error}" if isinstance(error, KeyError) else f"runs: {error}"
+        raise ScenarioError(f"{folder / SUMMARY}: damaged: {what}") from error
     for key in keys:
         for name in TABLES:
             if not _file(folder, name, key).is_file():
                 raise ScenarioError(f"{_file(folder, name, key)}: missing, but listed in {SUMMARY}")
     return Result(folder, str(summary["scenario"]), summary, keys)
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    path = folder / SUMMARY
+    if not path.is_file():
+        raise ScenarioError(f"{folder}: is no result: {SUMMARY} is missing")
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ScenarioError(f"{path}: damaged, not JSON: {error}") from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    if not isinstance(summary, dict) or not {"scenario", "version", "runs"} <= summary.keys():
+        raise ScenarioError(f"{path}: damaged: needs the keys scenario, version and runs")
+    return summary
 
 
 def read(result: Result, name: str, key: Key, columns: Sequence[str] | None = None) -> Table:
@@ -320,7 +214,21 @@ def read(result: Result, name: str, key: Key, columns: Sequence[str] | None = No
 
 
 def _key(entry: Mapping[str, Any]) -> Key:
+    """The key of a run. KeyError or TypeError if the entry lacks what readers of summary.json rely on."""
+    for name in METRICS:
+        _demand(entry["metrics"][name], FIGURES_OF_METRIC)
+        _demand(entry["bound"][name], ("mean", "names"))
+    _demand(entry, RUN_KEYS)
+    _demand(entry["fidelity"], ())
     return Key(str(entry["engine"]), str(entry["policy"]), int(entry["seed"]))
+
+
+def _demand(entry: Any, names: Iterable[str]) -> None:
+    if not isinstance(entry, dict):
+        raise TypeError(f"{entry!r} is not a mapping")
+    for name in names:
+        if name not in entry:
+            raise KeyError(name)
 
 
 def _file(folder: Path, name: str, key: Key) -> Path:

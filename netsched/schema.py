@@ -1,4 +1,4 @@
-"""The columns of the tables on disk: name, type and unit, in the order in which they are written.
+"""What the files of a result contain: the columns of the tables (name, type, unit) and the keys of a run.
 
 One list that the writer obeys and that docs/results.md is tested against, so that a reader of a file can
 trust the page.
@@ -101,3 +101,12 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         *_floats("s", "seconds", "start", "finish"),
     ),
 }
+
+RUN_KEYS: Final = (
+    *("engine", "policy", "seed", "metrics", "bound", "bytes"),
+    *("simulated_s", "wall_s", "peak_rss_bytes", "fidelity", "mechanisms"),
+)
+"""Of each run in summary.json, in this order."""
+
+FIGURES_OF_METRIC: Final = ("count", "mean", "p50", "p95", "p99", "max", "unfinished")
+"""Of each metric of a run, in this order."""
