@@ -128,7 +128,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
     findings = doctor.examine()
     print(json.dumps(doctor.plain(findings), indent=2) if arguments.json else doctor.text(findings))
-    return OK if doctor.fit(findings) else LACKING
+    return LACKING if findings.missing else OK
 
 
 # ------------------------------------------------------------------ the command line

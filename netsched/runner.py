@@ -19,6 +19,7 @@ from netsched.bounds import lower_bounds
 from netsched.errors import CapabilityError, NetschedError, ScenarioError
 from netsched.hints import nearest
 from netsched.model import Outcome, Scenario, Spec
+from netsched.record import Key, record
 from netsched.results import Result
 from netsched.routes import route
 from netsched.scenario import Built, build
@@ -168,8 +169,8 @@ def run(
                     if isinstance(error, CapabilityError):
                         break
                     continue
-                key = results.Key(engine, spec.label, scenario.seed)
-                results.add(out, results.record(key, built.workload, built.fabric, outcome, bounds))
+                key = Key(engine, spec.label, scenario.seed)
+                results.add(out, record(key, built.workload, built.fabric, outcome, bounds))
                 finished += 1
                 reporter.end(outcome)
         result = results.load(out)
