@@ -11,6 +11,7 @@ in `failures`, and the job goes on unmarked. `strict=True` (the emulator, tests)
 from __future__ import annotations
 
 import array
+import contextlib
 import itertools
 import logging
 import socket
@@ -145,9 +146,14 @@ class Client:
         number = next(self._ids)
         packet = protocol.encode({"v": protocol.VERSION, "id": number, **request})
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        sock.sendmsg([packet], rights)
+        # An agent that refuses us has said why and closed: its answer is still there to be read.
+        with contextlib.suppress(BrokenPipeError):
+            sock.sendmsg([packet], rights)
         while True:
-            data = sock.recv(MAX_PACKET)
+            try:
+                data = sock.recv(MAX_PACKET)
+            except ConnectionResetError:
+                data = sock.recv(MAX_PACKET)
             if not data:
                 raise ConnectionError("it closed the connection")
             answer = protocol.decode(data)

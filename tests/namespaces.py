@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 
 class Space:
@@ -36,14 +35,14 @@ class Space:
     def ip(self, *argv: str) -> str:
         return self.run("ip", *argv)
 
-    def python(self, code: str, *argv: str) -> subprocess.Popen[str]:
-        """Start a Python program of the standard library inside; the caller waits for it."""
+    def python(self, code: str, *argv: str, keep: Sequence[int] = ()) -> subprocess.Popen[str]:
+        """Start a Python program inside; the caller waits for it. `keep`: descriptors that it inherits."""
         return subprocess.Popen(
             self.argv(sys.executable, "-c", code, *argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parent.parent,
+            pass_fds=keep,
         )
 
     def close(self) -> None:
@@ -73,5 +72,4 @@ def wire(mtu: int = 1500) -> Iterator[tuple[Space, Space]]:
             where.ip("addr", "add", f"10.9.0.{last}/24", "dev", name)
             where.ip("addr", "add", f"fd09::{last}/64", "dev", name, "nodad")
             where.ip("link", "set", name, "up")
-            where.run("sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic")
         yield one, two
