@@ -6,7 +6,6 @@ anything that the files do not.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -107,7 +106,7 @@ def _cells(line: Row, factor: float) -> list[str]:
     times = (line.mean, line.p50, line.p95, line.max, line.iteration)
     return [
         line.engine if line.valid else f"{line.engine} INVALID",
-        *(_MISSING if time is None else f"{time / factor:.2f}" for time in times),
+        *(_MISSING if time is None else f"{time / factor:.3f}" for time in times),
         _MISSING if line.speedup is None else f"{line.speedup:.2f}",
         _MISSING if line.over_bound is None else f"{line.over_bound:.2f}",
         _MISSING if line.difference is None else f"{100 * line.difference:+.1f}",
@@ -115,9 +114,9 @@ def _cells(line: Row, factor: float) -> list[str]:
 
 
 def _unit(lines: Sequence[Row]) -> tuple[float, str]:
-    """The largest unit in which the smallest mean is at least 1, so that no policy shows as 0.00."""
+    """The largest unit in which the smallest mean is at least 0.1: three decimals are then three digits."""
     smallest = min((line.mean for line in lines if line.mean), default=1.0)
-    return next(((factor, unit) for factor, unit in _UNITS if smallest >= factor), _UNITS[-1])
+    return next(((factor, unit) for factor, unit in _UNITS if smallest >= factor / 10), _UNITS[-1])
 
 
 def notes(summary: Mapping[str, Any]) -> list[str]:
@@ -152,8 +151,3 @@ def show(result: Result, console: Console | None = None) -> None:
     target.print(table(result.summary))
     for note in notes(result.summary):
         target.print(Text(note))
-
-
-def as_json(result: Result) -> str:
-    """The summary as it is on disk, for `--json`."""
-    return json.dumps(result.summary, indent=2, allow_nan=False)

@@ -359,7 +359,7 @@ def test_one_engine_without_fair_has_no_such_columns_filled(tmp_path):
     (row,) = report.rows(summary)
     assert (row.speedup, row.difference) == (None, None)
     text = shown(summary, tmp_path)
-    assert "4.00" in text
+    assert "4.000" in text
     assert "[ms]" in text
     assert "mean vs" not in text
     assert "speed-up:" not in text  # the note, which would explain nothing
