@@ -6,6 +6,7 @@ anything that the files do not.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -151,3 +152,8 @@ def show(result: Result, console: Console | None = None) -> None:
     target.print(table(result.summary))
     for note in notes(result.summary):
         target.print(Text(note))
+
+
+def as_json(result: Result) -> str:
+    """The summary as it is on disk, for `--json`."""
+    return json.dumps(result.summary, indent=2, allow_nan=False)

@@ -379,3 +379,8 @@ def test_invalid_unfinished_and_empty_runs_say_so_below_the_table(tmp_path):
     assert "fifo on mininet: 2 of 6 stages unfinished after 9 s, not in the figures" in text
     assert "sebf on mininet: no stages" in text
     assert shown({"scenario": "x", "version": 1, "runs": []}, tmp_path)
+
+
+def test_the_json_variant_is_the_file(folder):
+    results.add(folder, a_run())
+    assert report.as_json(results.load(folder)) + "\n" == (folder / "summary.json").read_text()
