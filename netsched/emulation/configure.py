@@ -68,7 +68,7 @@ def add_addresses(link: Netlink, index: int, addresses: Iterable[str]) -> None:
 def add_routes(link: Netlink, routes: Iterable[Route], index_of: Mapping[int, int], *, tcp: bool) -> None:
     """Routes over the ports whose interface index `index_of` gives by fabric link.
 
-    `tcp`: with the settings of a host's TCP. CapabilityError if the kernel does not have the congestion control.
+    `tcp`: with the settings of a host's TCP. CapabilityError if the kernel lacks the congestion control.
     """
     metrics = attribute(_RTA_METRICS, _TCP_METRICS) if tcp else b""
     gateway = attribute(_RTA_GATEWAY, socket.inet_aton(NEXT_HOP))
