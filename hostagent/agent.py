@@ -166,7 +166,7 @@ class Agent:
             "uptime_s": round(time.monotonic() - self._started, 3),
             "tags": dict(self._tags),
             "tags_by_class": {str(cls): count for cls, count in self._by_class.items()},
-            "clients": [{"pid": c.peer.pid, "uid": c.peer.uid, "job": c.job} for c in mine[:256]],
+            "clients": [{"pid": c.peer.pid, "uid": c.peer.uid, "job": c.job} for c in mine[:64]],
             "interfaces": [] if self._ports is None else self._ports.status(),
         }
         return shown

@@ -206,7 +206,7 @@ def _lines(item: Any) -> list[str]:
         return text.splitlines()
     if item["type"] == "value_error":
         return [f"{where}: {text}"]
-    return [f"{where} = {str(item['input'])[:60]!r}: {text[0].lower()}{text[1:]}"]
+    return [f"{where} = {repr(item['input'])[:60]}: {text[0].lower()}{text[1:]}"]
 
 
 _KEYS: Final = sorted({key for model in (Config, Api, Allow, Interface) for key in model.model_fields})

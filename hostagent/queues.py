@@ -20,6 +20,7 @@ from netsched.units import show_rate
 _LOG: Final = logging.getLogger(__name__)
 _REPAIRS: Final = 3
 """Repairs of one port after which the agent stops: somebody else wants it otherwise, perhaps rightly."""
+_SHOWN: Final = 4
 _DRAIN_S: Final = 2.0
 _MASTERS: Final = frozenset({"bond", "team", "bridge"})
 
@@ -127,7 +128,9 @@ class Ports:
             "repairs": port.repairs,
         }
         try:
-            shown["differences"] = differences(port.want, ports.read_back(self.link, port.index))
+            wrong = differences(port.want, ports.read_back(self.link, port.index))
+            # Some lines tell enough; all of them for every port would not fit into a packet.
+            shown["differences"] = wrong[:_SHOWN]
             count = ports.counters(self.link, port.index)
         except NetschedError as error:
             return shown | {"error": str(error)}

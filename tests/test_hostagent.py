@@ -425,6 +425,22 @@ def test_plan_changes_nothing_and_its_status_says_whether_something_would(tmp_pa
     assert host.run("tc", "qdisc", "show") == before
 
 
+@pytest.mark.root
+def test_status_tells_a_healthy_agent_from_a_drifted_one_and_from_none(tmp_path, host):
+    ask = [sys.executable, "-m", "hostagent", "status", "--socket"]
+    with agent(tmp_path, QUEUE, host) as (path, _):
+        done = command(*ask, path, "--json")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)
+        assert shown["mode"] == "mark+queue" and shown["interfaces"][0]["rate"] == "100 Mbit/s"
+        assert "eth0: 100 Mbit/s, 8 queues (htb-prio): as it should be" in command(*ask, path).stdout
+        host.run("tc", *"filter del dev eth0 parent 7a1: protocol ip pref 0x7a10".split())
+        done = command(*ask, path)
+        assert done.returncode == 1 and "filter ip 1: missing" in done.stdout
+    done = command(*ask, path)
+    assert done.returncode == 1 and "No such file" in done.stderr and "Traceback" not in done.stderr
+
+
 # ------------------------------------------------------------------ weight
 
 
