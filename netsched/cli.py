@@ -46,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The interpreter flushes stdout once more at exit: give it somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except MemoryError:
+        _say("error: out of memory: the scenario is too large for this machine")
+        return FAILED
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _say(f"error: {place}{error.strerror or error}")
@@ -79,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with Watch() as watch:
         ended = run(scenario, engines, out, watch, figures=not arguments.no_plots)
     if arguments.json:
-        print(report.as_json(ended.result))
+        print(json.dumps(ended.result.summary, indent=2, allow_nan=False))
     else:
         report.show(ended.result)
     _say(f"results in {out}")
@@ -182,7 +185,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="only this policy (default: all of the scenario)",
     )
-    run.add_argument("--seed", metavar="N", help="seed of everything random (default: the scenario's)")
+    run.add_argument(
+        "--seed", type=_seed, metavar="N", help="seed of everything random (default: the scenario's)"
+    )
     run.add_argument("--out", metavar="DIR", help="folder for the results (default: results/<scenario name>)")
     _add_set(run)
     run.add_argument("--json", action="store_true", help="print summary.json instead of the table")
@@ -204,6 +209,12 @@ def _parser() -> argparse.ArgumentParser:
     doctor = command("doctor", "say what this machine offers, what is missing and what that costs", _doctor)
     doctor.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _seed(text: str) -> int:
+    if text.isascii() and text.isdecimal() and int(text[:20]) < 2**53:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a seed: write a whole number, 0 or more")
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

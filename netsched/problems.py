@@ -86,6 +86,8 @@ class Problems:
         told: dict[KeyPath, dict[str, list[str]]] = {}
         for details in error.errors(include_url=False):
             inner = _own_path(details["loc"], data)
+            if details["type"].startswith("union_tag_"):
+                inner = (*inner, details["ctx"]["discriminator"].strip("'"))
             found, cure = _found_and_cure(details, inner, kind)
             cures = told.setdefault(inner, {}).setdefault(found, [])
             if cure not in cures:
@@ -119,7 +121,9 @@ def _found_and_cure(details: ErrorDetails, path: KeyPath, model: type) -> tuple[
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
         return "unknown key: ", nearest(str(path[-1]), _keys(model, path[:-1]))
-    if kind == "missing":
+    if kind == "union_tag_invalid":
+        return f"{shown(context['tag'])} is not right: ", f"write one of {context['expected_tags']}"
+    if kind in ("missing", "union_tag_not_found"):
         return "is missing", ""
     if kind in ("value_error", "assertion_error"):
         return "", str(context["error"])

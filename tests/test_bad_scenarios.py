@@ -134,6 +134,15 @@ BAD = {
         scenario("seed: " + "9" * 5000),
         f"bad.yaml:5: seed: '{'9' * 59}... is too large: numbers end at 1e+18",
     ),
+    "unknown kind of distribution": (
+        scenario(workload="workload: {kind: poisson, flows: 5, load: 0.5, size: {kind: zipf, mean: 1MB}}"),
+        "bad.yaml:3: workload.size.kind: 'zipf' is not right: "
+        "write one of 'fixed', 'exponential', 'pareto', 'lognormal'",
+    ),
+    "distribution without a kind": (
+        scenario(workload="workload: {kind: poisson, flows: 5, load: 0.5, size: {mean: 1MB}}"),
+        "bad.yaml:3: workload.size.kind: is missing",
+    ),
     "huge quantity": (
         scenario(workload="workload: {kind: incast, senders: all, receiver: h1, size: 1e300MB}"),
         "bad.yaml:3: workload.size: '1e300MB' is not a finite quantity of a sensible size",
