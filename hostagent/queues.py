@@ -7,6 +7,7 @@ not leave the first one shaped.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +20,8 @@ from netsched.units import show_rate
 
 _LOG: Final = logging.getLogger(__name__)
 _REPAIRS: Final = 3
-"""Repairs of one port after which the agent stops: somebody else wants it otherwise, perhaps rightly."""
+"""Repairs of one port within _WINDOW_S after which the agent stops: somebody else wants it otherwise."""
+_WINDOW_S: Final = 600.0
 _SHOWN: Final = 4
 _DRAIN_S: Final = 2.0
 _MASTERS: Final = frozenset({"bond", "team", "bridge"})
@@ -34,6 +36,7 @@ class Port:
     want: Tree
     ours: bool = False
     repairs: int = 0
+    repaired_at: list[float] = field(default_factory=list)
     conflict: str = ""
 
 
@@ -99,10 +102,13 @@ class Ports:
                 _LOG.error("interface=%s conflict=%r", port.name, port.conflict)
                 continue
             if changes:
+                now = time.monotonic()
                 port.repairs += 1
+                port.repaired_at = [then for then in port.repaired_at if then > now - _WINDOW_S] + [now]
                 _LOG.warning("interface=%s repaired changes=%d repairs=%d", port.name, changes, port.repairs)
-            if port.repairs >= _REPAIRS:
-                port.conflict = f"changed by somebody else {port.repairs} times; left as it is"
+            if len(port.repaired_at) >= _REPAIRS:
+                times = f"{len(port.repaired_at)} times in {_WINDOW_S / 60:.0f} minutes"
+                port.conflict = f"changed by somebody else {times}; left as it is"
 
     def restore(self) -> None:
         """Give every port back to the kernel's default, emptying the queues first."""

@@ -358,7 +358,7 @@ def test_after_a_kill_the_queues_stay_and_the_next_agent_takes_them_over(tmp_pat
 
 
 @pytest.mark.root
-def test_drift_is_seen_repaired_and_after_three_times_left_to_whoever_wants_it(tmp_path, host):
+def test_drift_is_seen_and_repaired_and_a_replaced_root_is_left_to_whoever_replaced_it(tmp_path, host):
     config = QUEUE | {"resync": "1s"}
     with agent(tmp_path, config, host) as (path, _), client.connect(path, strict=True, timeout=5) as us:
         host.run(
@@ -434,7 +434,9 @@ def test_status_tells_a_healthy_agent_from_a_drifted_one_and_from_none(tmp_path,
         shown = json.loads(done.stdout)
         assert shown["mode"] == "mark+queue" and shown["interfaces"][0]["rate"] == "100 Mbit/s"
         assert "eth0: 100 Mbit/s, 8 queues (htb-prio): as it should be" in command(*ask, path).stdout
-        host.run("tc", *"filter del dev eth0 parent 7a1: protocol ip pref 0x7a10".split())
+        host.run(
+            "tc", *["filter", "del", "dev", "eth0", "parent", "7a1:", "protocol", "ip", "pref", "0x7a10"]
+        )
         done = command(*ask, path)
         assert done.returncode == 1 and "filter ip 1: missing" in done.stdout
     done = command(*ask, path)

@@ -139,6 +139,34 @@ def test_every_class_is_sorted_into_its_own_queue_over_both_families(ends):
         assert want[0] <= got[0] <= want[0] + 4
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 5, 18, 19, 30, 36])
+def test_whatever_was_done_when_it_died_traffic_flows_and_the_next_apply_completes_it(
+    ends, steps, monkeypatch
+):
+    left, _ = ends
+    want = qdisc.port(100 * MBIT)
+    with open_netns(left.pid) as link:
+        index = link.links()["left"]
+        ports.remove(link, index)
+        do = link.request
+
+        def die(*args):
+            if link.operations == before + steps:
+                raise KeyboardInterrupt
+            do(*args)
+
+        before = link.operations
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "request", die)
+            with pytest.raises(KeyboardInterrupt):
+                ports.apply(link, index, want)
+        assert ports.read_back(link, index) != want
+        left.run("ping", "-c1", "-q", "-W2", "10.9.0.2")
+        left.run("ping", "-6", "-c1", "-q", "-W2", "fd09::2")
+        assert ports.apply(link, index, want) == 37 - steps
+        assert ports.read_back(link, index) == want
+
+
 CAPTURE = """
 import socket, struct, sys, time
 sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
