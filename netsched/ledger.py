@@ -238,6 +238,27 @@ def fire_timer(ledger: Ledger) -> float:
 
 
 @nb.njit(cache=True)
+def finish_nodes(ledger: Ledger, nodes: Ints, at: Floats) -> None:
+    """Record that each node ended at its time; one that has ended already stays as it is."""
+    for i in range(len(nodes)):
+        if ledger.status[nodes[i]] != DONE:
+            finish_node(ledger, nodes[i], at[i])
+
+
+@nb.njit(cache=True)
+def fire_due(ledger: Ledger, now: float) -> Floats:
+    """Carry out every timer that is due at `now`; how late each was, in seconds."""
+    late = np.empty(ledger.count[TIMERS] + 64)
+    n = 0
+    while next_timer(ledger) <= now:
+        if n == len(late):
+            late = np.concatenate((late, np.empty(n)))
+        late[n] = now - fire_timer(ledger)
+        n += 1
+    return late[:n]
+
+
+@nb.njit(cache=True)
 def take_fresh(ledger: Ledger) -> Ints:
     """The flows released since the last call, in order of release; they join the active list."""
     n = ledger.count[FRESH]

@@ -30,14 +30,17 @@ Progress = Callable[[float, int, int, int], None]
 
 @dataclass(frozen=True)
 class Engine:
-    """`run(scenario, built, position, progress)` carries the workload under the policy at `position`."""
+    """`run(scenario, built, position, progress, log)` carries the workload under the policy at `position`.
+
+    `log` is a file in the result folder for what processes of the engine print.
+    """
 
     summary: str
-    run: Callable[[Scenario, Built, int, Progress], Outcome]
+    run: Callable[[Scenario, Built, int, Progress, Path], Outcome]
     real: bool = False
 
 
-def _simulate(scenario: Scenario, built: Built, position: int, progress: Progress) -> Outcome:
+def _simulate(scenario: Scenario, built: Built, position: int, progress: Progress, log: Path) -> Outcome:
     from netsched.simulate import simulate  # noqa: PLC0415 # numba is loaded for a simulation only
 
     return simulate(
@@ -52,12 +55,10 @@ def _simulate(scenario: Scenario, built: Built, position: int, progress: Progres
     )
 
 
-def _emulate(scenario: Scenario, built: Built, position: int, progress: Progress) -> Outcome:
-    from netsched.emulation.conductor import emulate  # noqa: PLC0415 # Mininet is loaded for an emulation only
+def _emulate(scenario: Scenario, built: Built, position: int, progress: Progress, log: Path) -> Outcome:
+    from netsched.emulation.conductor import emulate  # noqa: PLC0415 # an emulation only needs its parts
 
-    return emulate(
-        scenario, built.topo, built.fabric, built.workload, scenario.policies[position], progress=progress
-    )
+    return emulate(scenario, position, log=log, progress=progress)
 
 
 ENGINES: Final[dict[str, Engine]] = {
@@ -162,7 +163,9 @@ def run(
                 position = row * len(scenario.policies) + column
                 reporter.begin(engine, spec.label, position, total)
                 try:
-                    outcome = ENGINES[engine].run(scenario, built, column, reporter.progress)
+                    outcome = ENGINES[engine].run(
+                        scenario, built, column, reporter.progress, out / f"{engine}.log"
+                    )
                 except NetschedError as error:
                     failures.append(Failure(engine, spec.label, error))
                     reporter.fail(error)

@@ -1,0 +1,249 @@
+"""The workload's DAG in real time: computing is waiting, communicating is telling endpoints what to send.
+
+It keeps the simulator's ledger and asks through the simulator's gate; only "flow f ended at t" comes from
+receivers instead of arithmetic.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from netsched import ledger as books
+from netsched.control import Cadence, decide, interim_class
+from netsched.emulation import wire
+from netsched.errors import EmulationError, PolicyError
+from netsched.model import Event, Floats, Ints, Plan, Policy
+from netsched.observe import Static, view
+
+TICK_S: Final = 0.001
+"""Least time between two rounds: what happens within it is handled together."""
+
+_PROGRESS_S: Final = 0.25
+_STALL_S: Final = 20.0
+"""Longest silence of all receivers while flows are active before the run is given up."""
+
+
+@dataclass
+class Play:
+    """One run in progress. Arrays have one value per flow; times are seconds since `zero` on the monotonic clock."""
+
+    policy: Policy
+    fixed: Static
+    cadence: Cadence
+    ledger: books.Ledger
+    control: tuple[socket.socket, ...]
+    address: Ints
+    scale: float
+    wire_bytes: Ints
+    arrived: Ints
+    cls: Ints
+    cap: Floats
+    order: Ints
+    class_of_coflow: Ints
+    zero: float = 0.0
+    started: int = 0
+    decisions: int = 0
+    waiting: list[tuple[float, Ints, Plan]] = field(default_factory=list)
+    held: list[tuple[float, int]] = field(default_factory=list)
+    late: list[Floats] = field(default_factory=list)
+    lag: list[Floats] = field(default_factory=list)
+    last_news: float = 0.0
+
+    @property
+    def now(self) -> float:
+        return time.monotonic() - self.zero
+
+
+def start(
+    policy: Policy,
+    fixed: Static,
+    cadence: Cadence,
+    control: tuple[socket.socket, ...],
+    address: Ints,
+    scale: float,
+) -> Play:
+    """A run that has not begun. `address[host, path]` is the IPv4 address, as a number, that names both."""
+    workload = fixed.workload
+    n = workload.n_flows
+    return Play(
+        policy=policy,
+        fixed=fixed,
+        cadence=cadence,
+        ledger=books.open_ledger(workload, fixed.routes.local),
+        control=control,
+        address=address,
+        scale=scale,
+        wire_bytes=np.array([wire.wire_size(size, scale) for size in workload.flows.size.tolist()], np.int64),
+        arrived=np.zeros(n, np.int64),
+        cls=np.full(n, -1, np.int64),
+        cap=np.full(n, np.inf),
+        order=np.zeros(n, np.int64),
+        class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
+    )
+
+
+def perform(play: Play, horizon: float, progress: Callable[[float, int, int, int], None]) -> None:
+    """Run the DAG until all is done or `horizon` (s). EmulationError if an endpoint fails or nothing moves any more."""
+    ears = select.epoll()
+    host_of = {end.fileno(): host for host, end in enumerate(play.control)}
+    for end in play.control:
+        end.setblocking(True)
+        ears.register(end.fileno(), select.EPOLLIN)
+    play.zero = time.monotonic()
+    next_progress = 0.0
+    while play.ledger.count[books.NODES_LEFT] and play.now < horizon:
+        wake = min(horizon, books.next_timer(play.ledger), play.cadence.due(), *_alarms(play))
+        timeout = min(_PROGRESS_S, max(0.0, wake - play.now))
+        for fd, _ in ears.poll(timeout):
+            _hear(play, host_of[fd])
+        now = play.now
+        late = books.fire_due(play.ledger, now)
+        if len(late):
+            play.late.append(late)
+        _release(play, now)
+        if now >= next_progress:
+            next_progress = now + _PROGRESS_S
+            left = int(play.ledger.count[books.FLOWS_LEFT])
+            n = play.fixed.workload.n_flows
+            progress(now, len(books.sweep(play.ledger)), n - left, n)
+        _check_stall(play, now)
+        spare = now + TICK_S - play.now
+        if spare > 0:
+            time.sleep(spare)
+    ears.close()
+
+
+def _alarms(play: Play) -> list[float]:
+    """When the next decision takes effect, and when the next held flow may go."""
+    return [at for at, *_ in play.waiting[:1]] + sorted(at for at, _ in play.held)[:1]
+
+
+def _check_stall(play: Play, now: float) -> None:
+    busy = play.ledger.count[books.ACTIVE_LIST] and len(books.sweep(play.ledger))
+    if not busy:
+        play.last_news = now
+    elif now - play.last_news > _STALL_S:
+        raise EmulationError(
+            f"policy {play.policy.name}: no byte arrived for {_STALL_S:.0f} s while {busy} flows were active"
+        )
+
+
+def _hear(play: Play, host: int) -> None:
+    """Take one packet from a host's endpoint."""
+    packet = play.control[host].recv(wire.LARGEST)
+    name = f"endpoint of host {host}"
+    if not packet:
+        raise EmulationError(f"{name} has ended")
+    kind, body = packet[0], packet[1:]
+    play.last_news = play.now
+    if kind == wire.DONE:
+        done = np.frombuffer(body, wire.DONE_RECORD)
+        flows = done["flow"].astype(np.int64)
+        at = done["at"] - play.zero
+        play.lag.append(play.now - at)
+        play.arrived[flows] = play.wire_bytes[flows]
+        books.finish_nodes(play.ledger, flows, at)
+    elif kind == wire.PROGRESS:
+        records = np.frombuffer(body, wire.PROGRESS_RECORD)
+        flows = records["flow"].astype(np.int64)
+        play.arrived[flows] = np.maximum(play.arrived[flows], records["bytes"].astype(np.int64))
+    elif kind == wire.FAILED:
+        raise EmulationError(f"{name}: {json.loads(body)}")
+
+
+def _release(play: Play, now: float) -> None:
+    """Let new flows go, after a decision where one is due, and put into effect what was decided before."""
+    fresh = books.take_fresh(play.ledger)
+    happened = Event(int(play.ledger.count[books.EVENTS]))
+    play.ledger.count[books.EVENTS] = 0
+    play.order[fresh] = play.started + np.arange(len(fresh))
+    play.started += len(fresh)
+    if play.policy.local:
+        if len(fresh):
+            _apply(play, fresh, _decide(play, fresh, now, happened), now)
+    else:
+        play.cadence.note(happened)
+        _coordinate(play, fresh, now)
+    for at, flow in [entry for entry in play.held if entry[0] <= now]:
+        play.held.remove((at, flow))
+        _send_starts(play, np.array([flow]))
+
+
+def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
+    share = play.arrived[flows] / play.wire_bytes[flows]
+    remaining = play.fixed.workload.flows.size[flows] * (1.0 - share)
+    plan = decide(
+        play.policy, view(play.fixed, play.ledger, flows, remaining, now, happened), play.fixed.queues
+    )
+    if (plan.weight != 1.0).any() or (plan.path >= 0).any():
+        raise PolicyError(
+            f"policy {play.policy.name}: plans with weights or paths cannot be emulated: TCP connections of one "
+            "queue share equally, and a connection keeps its path"
+        )
+    play.decisions += 1
+    return plan
+
+
+def _coordinate(play: Play, fresh: Ints, now: float) -> None:
+    if len(fresh):
+        known = play.class_of_coflow[play.ledger.flow_coflow[fresh]]
+        interim = np.where(known >= 0, known, interim_class(play.fixed.queues))
+        play.cls[fresh] = interim
+    if play.cadence.due() <= now and play.ledger.count[books.FLOWS_LEFT]:
+        flows = books.sweep(play.ledger).copy()
+        plan = _decide(play, flows, now, play.cadence.pending)
+        play.cadence.decided(now, plan)
+        play.waiting.append((now + play.cadence.control.delay, flows, plan))
+    unsent = fresh
+    while play.waiting and play.waiting[0][0] <= now:
+        _, flows, plan = play.waiting.pop(0)
+        _apply(play, flows, plan, now, fresh=unsent)
+        play.class_of_coflow[play.ledger.flow_coflow[flows]] = plan.rank
+        unsent = np.setdiff1d(unsent, flows)
+    if len(unsent):
+        _send_starts(play, unsent)
+
+
+def _apply(play: Play, flows: Ints, plan: Plan, now: float, fresh: Ints | None = None) -> None:
+    """Start those of the plan's flows that are new (all, if `fresh` is None), and tell of what changed for the others."""
+    alive = play.ledger.status[flows] == books.ACTIVE
+    flows, rank, rate, gate = flows[alive], plan.rank[alive], plan.rate[alive], plan.not_before[alive]
+    is_new = np.ones(len(flows), bool) if fresh is None else np.isin(flows, fresh)
+    changed = ~is_new & ((play.cls[flows] != rank) | (play.cap[flows] != rate))
+    play.cls[flows], play.cap[flows] = rank, rate
+    if changed.any():
+        _send_changes(play, flows[changed])
+    late = is_new & (gate > now)
+    play.held += list(zip(gate[late].tolist(), flows[late].tolist(), strict=True))
+    _send_starts(play, flows[is_new & ~late])
+
+
+def _send_starts(play: Play, flows: Ints) -> None:
+    columns, routes = play.fixed.workload.flows, play.fixed.routes
+    records = np.zeros(len(flows), wire.START_RECORD)
+    records["flow"], records["order"] = flows, play.order[flows]
+    records["lane"] = routes.lane[flows]
+    records["dst"] = play.address[columns.dst[flows], routes.index[flows]]
+    records["cls"], records["bytes"] = play.cls[flows], play.wire_bytes[flows]
+    records["cap"] = play.cap[flows]
+    _to_sources(play, wire.START, flows, records)
+
+
+def _send_changes(play: Play, flows: Ints) -> None:
+    records = np.zeros(len(flows), wire.CHANGE_RECORD)
+    records["flow"], records["cls"], records["cap"] = flows, play.cls[flows], play.cap[flows]
+    _to_sources(play, wire.CHANGE, flows, records)
+
+
+def _to_sources(play: Play, kind: int, flows: Ints, records: np.ndarray[Any, Any]) -> None:
+    sources = play.fixed.workload.flows.src[flows]
+    for host in np.unique(sources).tolist():
+        wire.send_records(play.control[host], kind, records[sources == host])

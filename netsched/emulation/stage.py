@@ -1,0 +1,256 @@
+"""The inside of an emulated run: network up, agents and endpoints in place, checks, the run, the readings."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import psutil
+import yaml
+
+from netsched import ledger as books
+from netsched import scenario as scenarios
+from netsched.control import Cadence, decide
+from netsched.emulation import crew, fidelity, preflight, wire
+from netsched.emulation import play as realtime
+from netsched.emulation.addresses import address
+from netsched.emulation.channel import Channel, Message
+from netsched.emulation.enclosure import SCRATCH
+from netsched.emulation.network import EmulatedNetwork, emulated_network
+from netsched.errors import EmulationError
+from netsched.fabric import Fabric
+from netsched.model import (
+    Connections,
+    Control,
+    Emulation,
+    Event,
+    Floats,
+    Ints,
+    Policy,
+    Scenario,
+    Transport,
+    Workload,
+)
+from netsched.observe import Static, static, view
+from netsched.policies.fair import Fair
+from netsched.routes import route
+
+NAP_S: Final = 0.001
+_MOST_OPENED: Final = 4000
+"""Connections made before the run; where there could be more, they are made when first used."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What a run is made of, once the network stands."""
+
+    fabric: Fabric
+    crew: crew.Crew
+    address: Ints
+    queues: int
+    emulation: Emulation
+
+
+def perform(channel: Channel, request: Message) -> Message:
+    """Entry point of the enclosure: run one policy of the scenario in `request` and return its Outcome as columns."""
+    scenario = _scenario(request.body["source"])
+    built = scenarios.build(scenario)
+    policy = built.policies[request.body["position"]]
+    emulation, queues = refuse_impossible(scenario, built.workload)
+    per_pair = scenario.transport.connections is Connections.PER_PAIR
+    with emulated_network(
+        built.topo, built.fabric, scale=emulation.scale, n_queues=queues, delay=emulation.delay
+    ) as net:
+        crew.start_agents(net, queues)
+        net.verify()
+        hands = crew.start_endpoints(
+            net,
+            queued=per_pair,
+            chunk=emulation.chunk,
+            scale=emulation.scale,
+            progress=not policy.local,
+            nap=NAP_S,
+        )
+        cast = Cast(built.fabric, hands, _addresses(built.fabric), queues, emulation)
+        reached = _preflight(cast)
+        fixed = _fixed(built.workload, built.fabric, scenario.transport, queues)
+        _open_connections(cast, policy, fixed, per_pair)
+        control = Control() if policy.local else scenario.control
+        play = realtime.start(
+            policy, fixed, Cadence(policy.events, control), hands.control, cast.address, emulation.scale
+        )
+        return _run(channel, cast, net, play, scenario.horizon, reached)
+
+
+def refuse_impossible(scenario: Scenario, workload: Workload) -> tuple[Emulation, int]:
+    """The emulation section and the number of classes. EmulationError for what a real network cannot be made to do."""
+    emulation = scenario.emulation
+    if emulation is None:
+        raise EmulationError(
+            f"{scenario.path}: no emulation section: write one, such as emulation: {{scale: 0.01}}"
+        )
+    if scenario.queues is None:
+        raise EmulationError(
+            f"{scenario.path}: queues: unlimited cannot be emulated: a port has 1 to 8 priority classes"
+        )
+    turned = int(np.count_nonzero(workload.flows.src == workload.flows.dst)) if workload.hairpin else 0
+    if turned:
+        raise EmulationError(
+            f"{scenario.path}: {turned} flows go from a host over its own port back to itself, "
+            "which a host's kernel does not do: run this workload on the simulator"
+        )
+    return emulation, scenario.queues
+
+
+def _scenario(source: dict[str, Any]) -> Scenario:
+    path = SCRATCH / "scenario.yaml"
+    path.write_text(yaml.safe_dump(source, sort_keys=False))
+    return scenarios.load(path)
+
+
+def _addresses(fabric: Fabric) -> Ints:
+    """The IPv4 address of every (host, path) as a number."""
+
+    def number(text: str) -> int:
+        a, b, c, d = (int(part) for part in text.split("."))
+        return a << 24 | b << 16 | c << 8 | d
+
+    hosts, paths = range(len(fabric.hosts)), range(fabric.n_paths)
+    return np.array([[number(address(host, path)) for path in paths] for host in hosts], np.int64)
+
+
+def _fixed(workload: Workload, fabric: Fabric, transport: Transport, queues: int) -> Static:
+    routes = route(workload, fabric, transport)
+    return static(workload, routes, fabric.capacity, queues, books.iteration_offsets(workload))
+
+
+def _preflight(cast: Cast) -> Floats:
+    """Share of its due rate that each host's flow reaches when all send at once."""
+    due = preflight.expected(cast.fabric)
+    fixed = _fixed(preflight.workload(cast.fabric), cast.fabric, preflight.TRANSPORT, cast.queues)
+    play = realtime.start(
+        Fair(),
+        fixed,
+        Cadence(Event.NONE, Control()),
+        cast.crew.control,
+        cast.address,
+        cast.emulation.scale,
+    )
+    realtime.perform(play, float("inf"), lambda now, active, done, flows: None)
+    return preflight.shares(play, due)
+
+
+def _open_connections(cast: Cast, policy: Policy, fixed: Static, per_pair: bool) -> None:
+    """Make the connections that the run will need, so that no flow waits for a handshake and a tag."""
+    flows = np.flatnonzero(fixed.routes.local == 0)
+    columns = fixed.workload.flows
+    lane = fixed.routes.lane[flows] if per_pair else np.full(len(flows), -1)
+    dst = cast.address[columns.dst[flows], fixed.routes.index[flows]]
+    keys = np.stack([columns.src[flows], lane, dst], axis=1)
+    if policy.local:
+        ledger = books.open_ledger(fixed.workload, fixed.routes.local)
+        plan = decide(policy, view(fixed, ledger, flows, columns.size[flows], 0.0, Event.NONE), cast.queues)
+        keys = np.unique(np.column_stack([keys, plan.rank]), axis=0)
+    else:
+        keys = np.unique(keys, axis=0)
+        classes = np.tile(np.arange(cast.queues), len(keys))
+        keys = np.column_stack([np.repeat(keys, cast.queues, axis=0), classes])
+    if len(keys) > _MOST_OPENED:
+        return
+    wanted = [keys[keys[:, 0] == host, 1:].tolist() for host in range(len(cast.fabric.hosts))]
+    cast.crew.ask(wire.OPEN, wanted)
+
+
+def _run(
+    channel: Channel, cast: Cast, net: EmulatedNetwork, play: realtime.Play, horizon: float, reached: Floats
+) -> Message:
+    def progress(now: float, active: int, finished: int, flows: int) -> None:
+        channel.send(
+            Message("progress", {"now": now, "active": active, "finished": finished, "flows": flows})
+        )
+
+    before = net.readings()
+    psutil.cpu_percent()
+    gc.collect()
+    gc.freeze()
+    realtime.perform(play, horizon, progress)
+    cpu = psutil.cpu_percent() / 100
+    ended = play.now
+    stats = cast.crew.ask(wire.STATS, [None] * len(cast.fabric.hosts))
+    seen = fidelity.Measured(
+        preflight=reached,
+        cpu=cpu,
+        timer_late=_joined(play.late),
+        report_late=_joined(play.lag),
+        due=_on_links(play, play.arrived.astype(np.float64), len(cast.fabric.capacity)),
+        ports=net.readings() - before,
+        connections=sum(s["connections"] for s in stats),
+    )
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return _outcome(play, cast, net, seen, ended, own + sum(s["rss_bytes"] for s in stats))
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _on_links(play: realtime.Play, amount: Floats, n_links: int) -> Floats:
+    """An amount per flow, added up on the links of its path."""
+    routes = play.fixed.routes
+    per_path = np.bincount(routes.path, weights=amount, minlength=len(routes.indptr) - 1)
+    return np.bincount(routes.links, weights=np.repeat(per_path, np.diff(routes.indptr)), minlength=n_links)
+
+
+def _mean_stage_s(play: realtime.Play) -> float:
+    """Mean stage completion time so far, the yardstick of `fidelity`."""
+    workload, led = play.fixed.workload, play.ledger
+    n = workload.n_flows
+    stage = workload.coflows.stage[workload.flows.coflow]
+    first = np.full(len(workload.stages.job), np.inf)
+    last = np.zeros(len(workload.stages.job))
+    np.fmin.at(first, stage, led.start[:n])
+    np.fmax.at(last, stage, led.finish[:n])
+    took = (last - first)[np.isfinite(first) & (last > 0)]
+    return float(took.mean()) if len(took) else 0.0
+
+
+def _outcome(
+    play: realtime.Play,
+    cast: Cast,
+    net: EmulatedNetwork,
+    seen: fidelity.Measured,
+    ended: float,
+    rss: int,
+) -> Message:
+    n = play.fixed.workload.n_flows
+    led = play.ledger
+    size = play.fixed.workload.flows.size
+    payload = size * play.arrived / play.wire_bytes
+    return Message(
+        "outcome",
+        {
+            "simulated_s": ended,
+            "peak_rss_bytes": rss,
+            "decisions": play.decisions,
+            "fidelity": fidelity.verdict(seen, cast.emulation.scale, _mean_stage_s(play)),
+            "mechanisms": {
+                **net.mechanisms,
+                "queues": f"{cast.queues} DSCP classes per port",
+                "marking": "netsched-agent, IP_TOS and SO_PRIORITY by SCM_RIGHTS, before the first byte",
+                "acknowledgements": "DSCP 44, in the queue of class 0",
+                "rate caps": "SO_MAX_PACING_RATE",
+                "chunk_bytes": cast.emulation.chunk,
+            },
+        },
+        {
+            "flow_release": led.start[:n],
+            "flow_finish": led.finish[:n],
+            "flow_class": np.where(play.cls < 0, cast.queues - 1, play.cls),
+            "task_start": led.start[n:],
+            "task_finish": led.finish[n:],
+            "link_bytes": _on_links(play, payload, len(cast.fabric.capacity)),
+        },
+    )
