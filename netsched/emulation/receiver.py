@@ -72,7 +72,7 @@ class Receiver:
                     self._count(stream, taken)
             if at == n:
                 return
-            head = stream.head + self._view[at : at + CHUNK.size - len(stream.head)]
+            head = stream.head + self._view[at : min(n, at + CHUNK.size - len(stream.head))]
             at += len(head) - len(stream.head)
             if len(head) < CHUNK.size:
                 stream.head = head
