@@ -44,6 +44,7 @@ class Ledger(NamedTuple):
     flow_coflow: Ints
     local: np.ndarray
     coflow_left: Ints
+    coflow_active: Ints
     coflow_arrival: Floats
     coflow_finished_bytes: Floats
     timer_at: Floats
@@ -86,6 +87,7 @@ def open_ledger(workload: Workload, local: np.ndarray) -> Ledger:
         flow_coflow=flows.coflow,
         local=local,
         coflow_left=np.bincount(flows.coflow, minlength=n_coflows).astype(np.int64),
+        coflow_active=np.zeros(n_coflows, np.int64),
         coflow_arrival=np.full(n_coflows, np.nan),
         coflow_finished_bytes=np.zeros(n_coflows),
         timer_at=np.empty(n + n_jobs + 1),
@@ -177,7 +179,9 @@ def _begin(ledger: Ledger, node: int, t: float) -> bool:
     c = ledger.flow_coflow[node]
     if np.isnan(ledger.coflow_arrival[c]):
         ledger.coflow_arrival[c] = t
+    if ledger.coflow_active[c] == 0:
         ledger.count[EVENTS] |= COFLOW_RELEASED
+    ledger.coflow_active[c] += 1
     if ledger.local[node] or ledger.size[node] <= 0:
         return True
     ledger.fresh[ledger.count[FRESH]] = node
@@ -199,7 +203,8 @@ def _end(ledger: Ledger, node: int, t: float) -> None:
         ledger.count[EVENTS] |= FLOW_FINISHED
         ledger.coflow_finished_bytes[c] += ledger.size[node]
         ledger.coflow_left[c] -= 1
-        if ledger.coflow_left[c] == 0:
+        ledger.coflow_active[c] -= 1
+        if ledger.coflow_active[c] == 0:
             ledger.count[EVENTS] |= COFLOW_FINISHED
 
 

@@ -135,7 +135,12 @@ class Workload:
 
 
 class Event(enum.Flag):
-    """What happened since a policy was last asked. A policy declares which of these concern it."""
+    """What happened since a policy was last asked. A policy declares which of these concern it.
+
+    A coflow is released when its first flow becomes active and finished when no flow of it is active any
+    more. Where its flows wait for others this can happen several times: each time it enters or leaves the
+    view, and a policy that is not told would keep for it what others could use.
+    """
 
     NONE = 0
     FLOW_RELEASED = enum.auto()

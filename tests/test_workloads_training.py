@@ -13,7 +13,7 @@ from workload_fabric import big_switch, unrolled, waits_for
 from netsched.errors import ScenarioError
 from netsched.model import Spec, TaskKind, Workload
 from netsched.workloads import build
-from netsched.workloads.exchange import even, fuse, shard
+from netsched.workloads.exchange import Slicing, even, fuse, shard
 from netsched.workloads.models import tensors_of
 from netsched.workloads.tensors import Tensor
 
@@ -137,7 +137,7 @@ def test_large_tensors_are_cut_evenly_and_small_ones_fill_the_emptier_server():
 
 def test_placement_goes_to_the_server_with_the_fewest_bytes_in_forward_order():
     table = tuple(Tensor(name, (n,), 0.0) for name, n in (("a", 5), ("b", 2), ("c", 2), ("d", 2), ("e", 9)))
-    placed = shard(fuse(table, 1, 0.0), np.array([10, 20]), 1, 8.0)
+    placed = shard(fuse(table, 1, 0.0), np.array([10, 20]), 1, Slicing(above=8.0))
     got = {bucket.label: (s.server.tolist(), s.size.tolist()) for bucket, s in placed.items()}
     assert got == {
         "a": ([10], [5]),

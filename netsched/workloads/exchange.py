@@ -6,6 +6,7 @@ each worker has the bucket's new parameters; the compute side of a training job 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,23 +73,36 @@ def even(parameters: int, pieces: int) -> Ints:
     return parameters // pieces + (np.arange(pieces) < parameters % pieces)
 
 
+@dataclass(frozen=True)
+class Slicing:
+    """Tensors of more than `above` bytes are cut evenly over all servers, into pieces of at most `largest` bytes."""
+
+    above: float = math.inf
+    largest: float = math.inf
+
+    def pieces(self, size: float, servers: int) -> int:
+        """Pieces of a tensor of `size` bytes: 1, or a multiple of `servers`."""
+        if size <= self.above:
+            return 1
+        return servers * max(1, math.ceil(size / (servers * self.largest)))
+
+
 def shard(
-    buckets: Sequence[Bucket], servers: Ints, bytes_per_parameter: int, slice_above: float
+    buckets: Sequence[Bucket], servers: Ints, bytes_per_parameter: int, slicing: Slicing
 ) -> dict[Bucket, Shards]:
-    """Which server holds what. Larger than `slice_above` bytes: an even piece on each; else whole on one.
+    """Which server holds what: the pieces of a cut tensor go round the servers, a whole one to one server.
 
     The whole ones go, in forward order, to the server with the fewest bytes so far (the first of equals).
     """
     load = np.zeros(len(servers))
     placed: dict[Bucket, Shards] = {}
     for bucket in sorted(buckets, key=lambda b: b.first):
-        if bucket.parameters * bytes_per_parameter > slice_above:
-            pieces = even(bucket.parameters, len(servers))
-        else:
-            pieces = np.where(np.arange(len(servers)) == np.argmin(load), bucket.parameters, 0)
-        used = pieces > 0
-        load += pieces * bytes_per_parameter
-        placed[bucket] = Shards(servers[used], pieces[used].astype(np.float64) * bytes_per_parameter)
+        n = slicing.pieces(bucket.parameters * bytes_per_parameter, len(servers))
+        sizes = even(bucket.parameters, n)[even(bucket.parameters, n) > 0].astype(np.float64)
+        sizes *= bytes_per_parameter
+        where = np.array([np.argmin(load)]) if n == 1 else np.arange(len(sizes)) % len(servers)
+        np.add.at(load, where, sizes)
+        placed[bucket] = Shards(servers[where], sizes)
     return placed
 
 

@@ -10,6 +10,7 @@ when the last gradient of a bucket is ready, the bucket is exchanged (see `excha
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from netsched.model import Floats, Ints, TaskKind
 from netsched.units import Duration, Size
 from netsched.workloads.builder import WorkloadBuilder
-from netsched.workloads.exchange import Bucket, Step, even, fuse, push_pull, ring_allreduce, shard
+from netsched.workloads.exchange import Bucket, Slicing, Step, even, fuse, push_pull, ring_allreduce, shard
 from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Params, host_ordinals
 from netsched.workloads.models import MODELS, tensors_of
 from netsched.workloads.tensors import Tensor
@@ -52,7 +53,7 @@ def flop_rate(text: object) -> float:
 
 
 def _model(value: object) -> object:
-    if value not in MODELS:
+    if not isinstance(value, str) or value not in MODELS:
         raise ValueError(f"{value!r} is not a model: use one of {', '.join(MODELS)}")
     return value
 
@@ -67,7 +68,8 @@ class Device(Params):
 class TrainingParams(Params):
     """One job.
 
-    `batch`: samples per worker and iteration. Tensors larger than `slice_above` are split over all servers.
+    `batch`: samples per worker and iteration. Tensors larger than `slice_above` (default:
+    `slice`, else none) are cut evenly over all servers, into pieces of at most `slice` (default: one each).
     `fuse`: bucket size; default one tensor per bucket with servers, 25 MiB round a ring.
     `sequence`: tokens per sample, of transformers only. `start`: when the first forward pass begins.
     """
@@ -82,6 +84,7 @@ class TrainingParams(Params):
     sequence: Count | None = None
     bytes_per_parameter: Annotated[int, Field(strict=True, ge=1, le=16)] = 4
     slice_above: Size | None = None
+    slice: Annotated[Size, Field(gt=0)] | None = None
     fuse: Size | None = None
     start: Duration = 0.0
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
@@ -94,13 +97,19 @@ class TrainingParams(Params):
             raise ValueError(
                 "sync: ring-allreduce has no servers: leave out servers, or use parameter-server"
             )
-        if ring and self.slice_above is not None:
-            raise ValueError("slice_above is for parameter servers: leave it out with ring-allreduce")
+        for key, value in (("slice_above", self.slice_above), ("slice", self.slice)):
+            if ring and value is not None:
+                raise ValueError(f"{key} is for parameter servers: leave it out with ring-allreduce")
         if not ring and self.servers is None:
             raise ValueError("servers is missing: list their hosts, or write sync: ring-allreduce")
         if ring and len(self.workers) < 2:
             raise ValueError("workers: one worker has nobody to exchange with: list 2 or more hosts")
         return self
+
+    def slicing(self) -> Slicing:
+        """Which tensors are cut, and how small."""
+        largest = math.inf if self.slice is None else self.slice
+        return Slicing(largest if self.slice_above is None else self.slice_above, largest)
 
 
 def forward_seconds(tensors: tuple[Tensor, ...], batch: int, device: Device) -> Floats:
@@ -160,7 +169,7 @@ def _exchange(
             len(buckets) * 2 * (n - 1) * n,
         )
     servers = host_ordinals(fabric, params.servers or [], "servers")
-    placed = shard(buckets, servers, width, np.inf if params.slice_above is None else params.slice_above)
+    placed = shard(buckets, servers, width, params.slicing())
     return (
         lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
         sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),
