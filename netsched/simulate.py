@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -112,7 +112,7 @@ def _open(
 
 def _step(run: _Run, horizon: float) -> bool:
     """Advance to the next thing that needs a decision, and make it; False at the end."""
-    until = min(horizon, run.cadence.due(), run.gate, run.waiting[0][0] if run.waiting else np.inf)
+    until = min(horizon, _due(run), run.gate, run.waiting[0][0] if run.waiting else np.inf)
     alive = bundles.advance(
         run.ledger, run.bundles, run.index, run.scratch, run.concern, max(until, run.now), _SLICE
     )
@@ -131,13 +131,18 @@ def _step(run: _Run, horizon: float) -> bool:
         run.gate = bundles.next_gate(run.bundles, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
-    idle = not (alive or len(fresh) or run.waiting) and run.cadence.due() == np.inf and run.gate == np.inf
+    idle = not (alive or len(fresh) or run.waiting) and _due(run) == np.inf and run.gate == np.inf
     if idle:
         left = int(run.ledger.count[books.FLOWS_LEFT])
         raise PolicyError(
             f"policy {run.policy.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows without a rate"
         )
     return True
+
+
+def _due(run: _Run) -> float:
+    """When the coordinator decides next: never again once all flows have ended, whatever has happened since."""
+    return run.cadence.due() if run.ledger.count[books.FLOWS_LEFT] else np.inf
 
 
 def _sending(run: _Run) -> Ints:
@@ -162,10 +167,10 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
     """Decide if it is time to, and put into effect what was decided `control.delay` ago."""
     run.bundles.rank[fresh] = _interim(run, fresh)
     placed = not len(fresh)
-    if run.cadence.due() <= run.now and run.ledger.count[books.FLOWS_LEFT]:
+    if _due(run) <= run.now:
         flows = _sending(run)
         bundles.settle_left(run.bundles, flows)
-        happened = run.cadence.pending
+        happened = run.cadence.since(run.now)
         seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.now, happened)
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
@@ -189,10 +194,21 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
     """Move every active flow to where the plan wants it; flows that the plan does not know stay as they are."""
     active = _sending(run)
     bundles.settle_left(run.bundles, active)
+    run.class_of_coflow[run.ledger.flow_coflow[flows]] = plan.rank
+    # A flow that sent its last byte before the plan took effect keeps the class that it had.
+    sending = np.zeros(len(run.bundles.left), bool)
+    sending[active] = True
+    known = sending[flows]
+    if not known.all():
+        flows, plan = flows[known], _rows(plan, known)
     _write(run, flows, plan)
-    run.class_of_coflow[run.ledger.flow_coflow[flows]] = run.bundles.rank[flows]
     bundles.regroup(run.bundles, run.index, active)
     run.gate = bundles.next_gate(run.bundles, active)
+
+
+def _rows(plan: Plan, rows: np.ndarray) -> Plan:
+    columns = ("rank", "rate", "weight", "not_before", "path")
+    return replace(plan, **{name: getattr(plan, name)[rows] for name in columns})
 
 
 def _write(run: _Run, flows: Ints, plan: Plan) -> None:
