@@ -16,7 +16,7 @@ from netsched.model import BEST_EFFORT, Control, Event, Ints, Plan, Policy, View
 
 
 def decide(policy: Policy, view: View, queues: int | None) -> Plan:
-    """The policy's plan for this view, with `rank` turned into a class: 0..queues-1, or any if queues is None.
+    """The policy's plan for this view, with `rank` turned into a class: 0..queues-1, any if queues is None.
 
     Raises PolicyError if the plan is not one value per flow, finite where it must be, and positive.
     """
@@ -28,7 +28,7 @@ def decide(policy: Policy, view: View, queues: int | None) -> Plan:
 
 
 def fixed_classes(rank: Ints, queues: int | None) -> Ints:
-    """Ranks as hardware classes whatever else is ranked: a rank is its class, all beyond the last share it."""
+    """Ranks as hardware classes whatever else is ranked: a rank is its class, the last takes the rest."""
     return rank if queues is None else np.minimum(rank, queues - 1)
 
 

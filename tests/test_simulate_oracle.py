@@ -1,0 +1,69 @@
+"""The simulator against the slow oracle: random DAGs, three fabrics, every policy, both transports, with and
+without a coordinator's delay and period, with few classes and with as many as there are ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from oracle import Oracle
+from result_cases import star
+from sim_cases import PER_FLOW, PER_PAIR, Odd, OddLocal, by_hand, random_workload, run
+
+from netsched.fabric import Fabric
+from netsched.fabrics import build
+from netsched.model import Control, Outcome, Policy, Spec, Transport, Workload
+from netsched.policies import POLICIES
+
+LEAF_SPINE = {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "8bit/s", "uplink_rate": "12bit/s"}
+FABRICS = (
+    star(4, 1.0),
+    build(Spec("leaf_spine", LEAF_SPINE))[1],
+    build(Spec("leaf_spine", {**LEAF_SPINE, "delay": "50ms"}))[1],
+)
+CONTROLS = (Control(), Control(delay=0.2), Control(period=0.5), Control(delay=0.3, period=0.21))
+ALL: tuple[Policy, ...] = (*(kind() for kind in POLICIES.values()), Odd(), OddLocal())
+
+
+def agree(workload: Workload, outcome: Outcome, oracle: Oracle) -> None:
+    """Every time, byte, class and the number of decisions, to 1e-9 relative."""
+    pairs = (
+        (outcome.flow_release, oracle.column(oracle.start)),
+        (outcome.flow_finish, oracle.column(oracle.finish)),
+        (outcome.task_start, oracle.column(oracle.start, tasks=True)),
+        (outcome.task_finish, oracle.column(oracle.finish, tasks=True)),
+        (outcome.link_bytes, oracle.link_bytes()),
+    )
+    for mine, right in pairs:
+        np.testing.assert_allclose(mine, right, rtol=1e-9, atol=1e-12)
+    carried = sorted(oracle.order)
+    assert outcome.flow_class[carried].tolist() == [oracle.cls[f] for f in carried]
+    assert outcome.decisions == len(oracle.decisions)
+
+
+def drawn(seed: int) -> tuple[Workload, Fabric, Control, int | None]:
+    """A random case: workload, fabric, control and number of classes."""
+    rng = np.random.default_rng(seed)
+    fabric = FABRICS[seed % len(FABRICS)]
+    workload = random_workload(rng, len(fabric.hosts), hairpin=bool(rng.random() < 0.3))
+    return workload, fabric, CONTROLS[rng.integers(len(CONTROLS))], (None, 3, 8)[rng.integers(3)]
+
+
+@pytest.mark.parametrize("transport", [PER_FLOW, PER_PAIR], ids=["per-flow", "per-pair"])
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
+def test_agrees_with_the_oracle_on_random_dags(policy: Policy, transport: Transport) -> None:
+    for seed in range(24):
+        workload, fabric, control, queues = drawn(seed)
+        asked = {"queues": queues, "transport": transport, "control": control}
+        agree(workload, run(workload, fabric, policy, **asked), by_hand(workload, fabric, policy, **asked))
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.name)
+def test_agrees_with_the_oracle_wherever_the_horizon_cuts(policy: Policy) -> None:
+    rng = np.random.default_rng(5)
+    for seed in range(100, 106):
+        workload, fabric, control, queues = drawn(seed)
+        for horizon in rng.exponential(4.0, 3).tolist():
+            asked = {"queues": queues, "transport": PER_PAIR, "control": control, "horizon": horizon}
+            outcome = run(workload, fabric, policy, **asked)
+            agree(workload, outcome, by_hand(workload, fabric, policy, **asked))
+            assert outcome.simulated_s <= horizon
