@@ -21,7 +21,11 @@ FABRICS = (
     build(Spec("leaf_spine", {**LEAF_SPINE, "delay": "50ms"}))[1],
 )
 CONTROLS = (Control(), Control(delay=0.2), Control(period=0.5), Control(delay=0.3, period=0.21))
-ALL: tuple[Policy, ...] = (*(kind() for kind in POLICIES.values()), Odd(), OddLocal())
+ALL: tuple[Policy, ...] = (
+    *(kind() for kind in POLICIES.values()),
+    Odd(weights=False),
+    OddLocal(weights=False),
+)
 
 
 def agree(workload: Workload, outcome: Outcome, oracle: Oracle) -> None:
