@@ -38,7 +38,8 @@ def simulate(
     """Run the workload under the policy until all is done or `horizon` (s).
 
     Classes are strict, connections of one class share max-min (weighted where the plan says so), a
-    queue's connection serves its flows in order of release. Raises PolicyError if the policy leaves flows
+    queue's connection serves its flows in order of release, with the weight of the first and the caps of
+    all of them added up. Raises PolicyError if the policy leaves flows
     without a rate and will never be asked again.
     """
     started = time.perf_counter()
@@ -95,6 +96,7 @@ def _open(
         fabric.capacity,
         queued,
     )
+    bun.rank[:] = interim_class(queues)
     return _Run(
         fabric=fabric,
         policy=policy,
@@ -125,7 +127,7 @@ def _step(run: _Run, horizon: float) -> bool:
         run.cadence.note(happened)
         _coordinate(run, fresh)
     if run.gate <= run.now:
-        active = _sending(run)
+        active, _ = _active(run)
         bundles.settle_left(run.bundles, active)
         bundles.regroup(run.bundles, run.index, active)
         run.gate = bundles.next_gate(run.bundles, active)
@@ -145,10 +147,11 @@ def _due(run: _Run) -> float:
     return run.cadence.due() if run.ledger.count[books.FLOWS_LEFT] else np.inf
 
 
-def _sending(run: _Run) -> Ints:
-    """The active flows, in order of release, that have not yet sent all they have."""
+def _active(run: _Run) -> tuple[Ints, Ints]:
+    """The active flows, in order of release: those with bytes to send, and those whose last are on their way."""
     active = books.sweep(run.ledger)
-    return active[run.bundles.bundle_of[active] != bundles.IN_FLIGHT]
+    in_flight = run.bundles.bundle_of[active] == bundles.IN_FLIGHT
+    return active[~in_flight], active[in_flight]
 
 
 def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
@@ -158,6 +161,11 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.now, happened)
     plan = decide(run.policy, seen, run.fixed.queues)
     run.decisions += 1
+    if plan.review_in != np.inf:
+        raise PolicyError(
+            f"policy {run.policy.name}: a local policy is asked once per flow, but its plan wants a review in "
+            f"{plan.review_in} s; make it local = False"
+        )
     _write(run, fresh, plan)
     bundles.insert_all(run.bundles, run.index, fresh)
     run.gate = min(run.gate, bundles.next_gate(run.bundles, fresh))
@@ -168,10 +176,10 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
     run.bundles.rank[fresh] = _interim(run, fresh)
     placed = not len(fresh)
     if _due(run) <= run.now:
-        flows = _sending(run)
+        flows, in_flight = _active(run)
         bundles.settle_left(run.bundles, flows)
         happened = run.cadence.since(run.now)
-        seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.now, happened)
+        seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.now, happened, in_flight)
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
         run.cadence.decided(run.now, plan)
@@ -192,7 +200,7 @@ def _interim(run: _Run, fresh: Ints) -> Ints:
 
 def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
     """Move every active flow to where the plan wants it; flows that the plan does not know stay as they are."""
-    active = _sending(run)
+    active, _ = _active(run)
     bundles.settle_left(run.bundles, active)
     run.class_of_coflow[run.ledger.flow_coflow[flows]] = plan.rank
     # A flow that sent its last byte before the plan took effect keeps the class that it had.

@@ -237,7 +237,8 @@ class Oracle:
 
     def control_step(self) -> None:
         """Decide if it is time, and put into effect what was decided long enough ago."""
-        fresh, self.fresh = self.fresh, []
+        fresh, self.fresh = sorted(self.fresh), []
+        self.order[len(self.order) - len(fresh) :] = fresh
         events, self.happened = self.happened, Event.NONE
         if self.policy.local:
             if fresh:

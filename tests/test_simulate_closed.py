@@ -160,6 +160,16 @@ def test_a_queue_may_use_the_caps_of_all_its_flows():
     close(run(case.build(), star(2, 1.0), table, transport=PER_PAIR).flow_finish, 2.0, 6.0)
 
 
+def test_a_queue_has_the_weight_of_its_first_flow():
+    # Until 4/3 s weights 3 and 1: job 1 sends its first byte, job 2 1/3 B. Then both have 1/2 B/s for 2 s.
+    case = Case(2)
+    case.coflow((0, 1, 1.0), (0, 1, 1.0))
+    case.coflow((0, 1, 4 / 3))
+    table = Table(weight={0: 3.0})
+    outcome = run(case.build(), star(2, 1.0), table, transport=PER_PAIR)
+    close(outcome.flow_finish, 4 / 3, 10 / 3, 10 / 3)
+
+
 @dataclass(frozen=True)
 class Demote:
     """Class 0 for all until the review at 1 s; from then on class 1 for flow 0."""
