@@ -295,7 +295,7 @@ class Oracle:
                 stage=w.coflows.stage[ids],
                 arrival=floats(self.arrival[c] for c in ids),
                 size=floats((sum(self.size[f] for f in of[c]) for c in ids), True),
-                sent=floats(sum(self.size[f] - self.left[f] for f in of[c]) for c in ids),
+                sent=floats(sum(self.size[f] - self.to_come(f) for f in of[c]) for c in ids),
                 n_flows=ints(len(of[c]) for c in ids),
                 n_finished=ints(sum(f in self.finish for f in of[c]) for c in ids),
                 weight=w.coflows.weight[ids],
@@ -312,6 +312,10 @@ class Oracle:
             queues=self.queues,
             events=events,
         )
+
+    def to_come(self, flow: int) -> float:
+        """Bytes that a flow still has to send; none of one that has ended, even if the network never saw it."""
+        return 0.0 if flow in self.finish else self.left[flow]
 
     def iterations_done(self, job: int) -> int:
         """How many iterations of the job have no node that has not ended."""

@@ -169,9 +169,10 @@ class Odd:
 
     def __call__(self, view: View) -> Plan:
         flows = view.flows
-        half = (flows.sent > 0.47 * flows.size) & (flows.id % 4 == 1)
+        size = np.where(np.isnan(flows.size), 2.0, flows.size)
+        half = (flows.sent > 0.47 * size) & (flows.id % 4 == 1)
         rank = np.where(flows.id % 11 == 7, BEST_EFFORT, flows.id % 5 + 3 * half)
-        cap = np.where(flows.id % 3 == 2, flows.size / (1.13 + flows.id % 7), np.inf)
+        cap = np.where(flows.id % 3 == 2, size / (1.13 + flows.id % 7), np.inf)
         gate = np.where(flows.id % 6 == 4, flows.release + 0.31, -np.inf)
         weight = 1.0 + 0.5 * (flows.id % 4) if self.weights else np.ones(len(flows))
         return Plan(rank, cap, weight, gate, np.full(len(flows), -1, np.int64), self.review)

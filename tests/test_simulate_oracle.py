@@ -3,15 +3,27 @@ without a coordinator's delay and period, with few classes and with as many as t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from oracle import Oracle
 from result_cases import star
-from sim_cases import PER_FLOW, PER_PAIR, Odd, OddLocal, by_hand, random_workload, run
+from sim_cases import (
+    ALL_EVENTS,
+    PER_FLOW,
+    PER_PAIR,
+    Odd,
+    OddLocal,
+    by_hand,
+    random_workload,
+    run,
+)
 
 from netsched.fabric import Fabric
 from netsched.fabrics import build
-from netsched.model import Control, Outcome, Policy, Spec, Transport, Workload
+from netsched.model import Control, Event, Outcome, Plan, Policy, Spec, Transport, View, Workload
 from netsched.policies import POLICIES
 
 LEAF_SPINE = {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "host_rate": "8bit/s", "uplink_rate": "12bit/s"}
@@ -23,8 +35,8 @@ FABRICS = (
 CONTROLS = (Control(), Control(delay=0.2), Control(period=0.5), Control(delay=0.3, period=0.21))
 ALL: tuple[Policy, ...] = (
     *(kind() for kind in POLICIES.values()),
-    Odd(weights=False),
-    OddLocal(weights=False),
+    Odd(),
+    OddLocal(),
 )
 
 
@@ -71,3 +83,54 @@ def test_agrees_with_the_oracle_wherever_the_horizon_cuts(policy: Policy) -> Non
             outcome = run(workload, fabric, policy, **asked)
             agree(workload, outcome, by_hand(workload, fabric, policy, **asked))
             assert outcome.simulated_s <= horizon
+
+
+@dataclass(frozen=True)
+class Witness(Odd):
+    """Keeps every view that it is shown."""
+
+    seen: list[View] = field(default_factory=list)
+
+    name: ClassVar[str] = "witness"
+    clairvoyant: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = ALL_EVENTS
+
+    def __call__(self, view: View) -> Plan:
+        self.seen.append(view)
+        return super().__call__(view)
+
+
+@dataclass(frozen=True)
+class Blind(Witness):
+    """The same without a right to see sizes."""
+
+    name: ClassVar[str] = "blind"
+    clairvoyant: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("kind", [Witness, Blind])
+def test_policies_are_shown_what_the_oracle_shows(kind: type[Witness]) -> None:
+    count = 0
+    for seed in range(200, 212):
+        workload, fabric, control, queues = drawn(seed)
+        mine, right = kind(), kind()
+        asked = {"queues": queues, "transport": PER_PAIR, "control": control}
+        run(workload, fabric, mine, **asked)
+        by_hand(workload, fabric, right, **asked)
+        for shown, expected in zip(mine.seen, right.seen, strict=True):
+            count += 1
+            assert shown.events == expected.events
+            assert shown.queues == expected.queues
+            np.testing.assert_allclose(shown.now, expected.now, rtol=1e-9)
+            np.testing.assert_array_equal(shown.capacity, expected.capacity)
+            for part in ("flows", "coflows", "jobs"):
+                table, wanted = getattr(shown, part), getattr(expected, part)
+                for column in (each.name for each in fields(table)):
+                    found = getattr(table, column)
+                    assert found.dtype == getattr(wanted, column).dtype, (part, column)
+                    np.testing.assert_allclose(
+                        found, getattr(wanted, column), rtol=1e-9, atol=1e-9, err_msg=f"{part}.{column}"
+                    )
+                    assert not found.flags.writeable, (part, column)
+    assert count > 100
