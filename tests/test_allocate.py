@@ -20,7 +20,7 @@ from netsched.model import BEST_EFFORT
 
 @dataclass(frozen=True)
 class Instant:
-    """Flow i goes from switch `ends[i][0]` to `ends[i][1]` in a row of trunks, over a `ports[i]` bytes/s port.
+    """Flow i goes from switch `ends[i][0]` to `ends[i][1]` in a row of trunks, over ports of `ports[i]` B/s.
 
     `size` is more than any flow sends in the second that is looked at.
     """
