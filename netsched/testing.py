@@ -56,7 +56,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
             f"policy {policy.name}: must be a frozen dataclass, its fields being its parameters"
         )
     rng = np.random.default_rng(seed)
-    for queues in (None, 8, 2):
+    for queues in (None, 3):
         workload = sample_workload(rng, fabric)
         _check_plans(policy, _views(policy, workload, fabric, queues), rng)
         for connections in Connections:
