@@ -42,7 +42,7 @@ class Flow:
 
 @dataclass(eq=False)
 class Connection:
-    """One TCP connection. `queue` holds (order, flow) in order of release; `unsent` is a chunk in mid-send."""
+    """A TCP connection. `queue` holds (order, flow) in order of release; `unsent` is a chunk in mid-send."""
 
     key: Key
     sock: socket.socket
@@ -104,7 +104,7 @@ class Sender:
         self._join(flow)
 
     def change(self, number: int, cls: int, cap: float) -> None:
-        """From the next chunk on the flow goes in this class, no faster than `cap`. A finished flow: nothing."""
+        """From the next chunk on the flow goes in this class, no faster than `cap`. Nothing if it is done."""
         flow = self._flows.get(number)
         if flow is None:
             return
@@ -176,7 +176,8 @@ class Sender:
         """About one chunk's worth of bytes: the next chunk of the first flow, and small flows behind it."""
         parts: list[bytes | memoryview] = []
         room = self._chunk
-        while connection.queue and room >= CHUNK.size and connection.queue[0][1].cap > 0:
+        # The queue's cap counts, not the first flow's: it goes in order, and must not stall behind a 0.
+        while room >= CHUNK.size and any(flow.cap > 0 for _, flow in connection.queue):
             flow = connection.queue[0][1]
             size = min(flow.left, room)
             if 0 < flow.left - size < CHUNK.size:
