@@ -241,7 +241,7 @@ def _check_busy(
     )
     gap = np.diff(happens)
     starts = np.flatnonzero(np.isin(happens[:-1], outcome.flow_release) & (gap > 1e-3 * happens[:-1]))
-    for i in starts[:: max(1, len(starts) // 4)].tolist():
+    for i in starts[:: max(1, len(starts) // 3)].tolist():
         begin, end = float(happens[i]), float(happens[i] + 0.5 * gap[i])
         carried = [
             simulate(

@@ -158,6 +158,9 @@ def test_a_queue_may_use_the_caps_of_all_its_flows():
     table = Table(rate={0: 0.25, 1: 0.25})
     # 1/2 B/s while both wait, 1/4 B/s for the last one alone.
     close(run(case.build(), star(2, 1.0), table, transport=PER_PAIR).flow_finish, 2.0, 6.0)
+    # Behind a flow with a cap of 0 a queue does not stall: it spends its caps in order.
+    table = Table(rate={0: 0.0, 1: 0.5})
+    close(run(case.build(), star(2, 1.0), table, transport=PER_PAIR).flow_finish, 2.0, 4.0)
 
 
 def test_a_queue_has_the_weight_of_its_first_flow():
