@@ -111,7 +111,7 @@ def test_no_coflow_is_faster_than_alone_and_no_port_faster_than_its_bytes(policy
 def test_sebf_is_ahead_of_fair_and_far_ahead_of_fifo_in_the_mean() -> None:
     """The smallest bottleneck first is what shortest-job-first is for one port (Varys, SIGCOMM 2014, 4.1)."""
     fair, fifo, sebf = (completion(policy, 100).mean() for policy in ALL)
-    # The trace's first minutes leave the network nearly idle; over the whole hour the lead is far larger.
+    # In its first minutes the trace leaves the network nearly idle, hence the small lead over fair.
     assert sebf < 0.8 * fair
     assert sebf < 0.3 * fifo
 
