@@ -174,6 +174,8 @@ class Odd:
         rank = np.where(flows.id % 11 == 7, BEST_EFFORT, flows.id % 5 + 3 * half)
         cap = np.where(flows.id % 3 == 2, size / (1.13 + flows.id % 7), np.inf)
         gate = np.where(flows.id % 6 == 4, flows.release + 0.31, -np.inf)
+        pause = (flows.sent > 0.29 * size) & (flows.id % 6 == 2)
+        gate = np.where(pause, flows.release + 2.03, gate)
         weight = 1.0 + 0.5 * (flows.id % 4) if self.weights else np.ones(len(flows))
         return Plan(rank, cap, weight, gate, np.full(len(flows), -1, np.int64), self.review)
 

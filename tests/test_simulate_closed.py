@@ -306,6 +306,31 @@ def test_a_flow_behind_its_gate_does_not_hold_up_its_queue():
 
 
 @dataclass(frozen=True)
+class Pause:
+    """Caps all flows at `rate`; from its review at 1 s on nobody may send before 3 s."""
+
+    rate: float
+
+    name: ClassVar[str] = "pause"
+    clairvoyant: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = Event.FLOW_RELEASED
+
+    def __call__(self, view: View) -> Plan:
+        n, late = len(view.flows), view.now >= 1.0
+        gate = np.full(n, 3.0 if late else -math.inf)
+        rank, path = np.zeros(n, np.int64), np.full(n, -1)
+        return Plan(rank, np.full(n, self.rate), np.ones(n), gate, path, math.inf if late else 1.0)
+
+
+@pytest.mark.parametrize(("rate", "right"), [(math.inf, 4.0), (0.5, 6.0)])
+def test_a_flow_under_way_can_be_stopped_for_a_while(rate, right):
+    # 2 B: `rate` (at most 1 B/s) until 1 s, nothing until 3 s, then the rest.
+    close(run(one_link(2.0).build(), star(4, 1.0), Pause(rate)).flow_finish, right)
+    close(run(one_link(2.0).build(), star(4, 1.0), Pause(rate), transport=PER_PAIR).flow_finish, right)
+
+
+@dataclass(frozen=True)
 class Diary:
     """Remembers when it was asked and why; wants to be asked again every `every` seconds."""
 
