@@ -17,8 +17,9 @@ from netsched.errors import CapabilityError, EmulationError
 from netsched.netlink import NLM_F_CREATE, NLM_F_EXCL, Netlink, NetlinkError, attribute
 
 CONGESTION_CONTROL: Final = "cubic"
-RTO_MIN_MS: Final = 10
-"""Least retransmission timeout of a host: Linux's 200 ms is as long as a whole stage."""
+RTO_MIN_MS: Final = 40
+"""Least retransmission timeout of a host: Linux's 200 ms is as long as a whole stage, and a few milliseconds
+would fire for every segment that waits behind more urgent ones."""
 
 _NEWLINK, _NEWADDR, _NEWROUTE, _NEWNEIGH = 16, 20, 24, 28
 _IFF_UP: Final = 1

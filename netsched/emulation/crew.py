@@ -22,9 +22,16 @@ from netsched.emulation import wire
 from netsched.emulation.endpoint import Config
 from netsched.emulation.enclosure import SCRATCH
 from netsched.emulation.network import EmulatedNetwork
+from netsched.emulation.wiring import ETHERNET, MTU, framing
 from netsched.errors import EmulationError
 
 _READY_S: Final = 60.0
+WINDOW_S: Final = 2.5e-3
+"""Most that one connection has under way, in seconds of its port's rate: enough to fill the port through a
+busy kernel, and little enough that a dozen connections do not overflow a switch's queue."""
+FRAME: Final = MTU + ETHERNET
+SEGMENT: Final = round(FRAME / framing())
+_LEAST_SEGMENTS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -100,15 +107,21 @@ def agent_socket(host: str) -> Path:
     return SCRATCH / f"{host}.sock"
 
 
+def window(rate: float) -> int:
+    """Most bytes that one connection may have under way from a port of `rate` bytes/s."""
+    return max(_LEAST_SEGMENTS, round(rate * WINDOW_S / FRAME)) * SEGMENT
+
+
 def start_endpoints(
     net: EmulatedNetwork, *, queued: bool, chunk: int, scale: float, progress: bool, nap: float
 ) -> Crew:
     """One endpoint per host, not yet connected to each other. Their agents must be ready."""
+    slowest = min(nic.rate for host in range(len(net.fabric.hosts)) for nic in net.nics(host))
     ends: list[socket.socket] = []
     processes: list[subprocess.Popen[bytes]] = []
     for name in net.fabric.hosts:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        config = Config(str(agent_socket(name)), queued, chunk, scale, progress, nap)
+        config = Config(str(agent_socket(name)), queued, chunk, scale, progress, nap, window(slowest))
         argv = [
             sys.executable,
             "-m",

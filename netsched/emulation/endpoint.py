@@ -25,6 +25,8 @@ from netsched.emulation.receiver import Receiver
 from netsched.emulation.sender import Flow, Sender
 
 PORT: Final = 5001
+_SO_RCVBUFFORCE: Final = 33
+_RECEIVE_BUFFER: Final = 1 << 20
 _PROGRESS_S: Final = 0.004
 _DIAL_S: Final = 5.0
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
@@ -40,6 +42,7 @@ class Config:
     scale     wire bytes/s per byte/s of the scenario
     progress  report what has arrived of unfinished flows
     nap       seconds that it rests after each round of work, so that packets come to it in batches
+    window    most bytes that a peer may have under way to it over one connection
     """
 
     agent: str
@@ -48,6 +51,7 @@ class Config:
     scale: float
     progress: bool
     nap: float
+    window: int
 
 
 class Endpoint:
@@ -60,7 +64,7 @@ class Endpoint:
         self._poll = select.epoll()
         self._listener = self._listen()
         self._sender = Sender(config.queued, config.chunk, config.scale, self._dial, self._watch)
-        self._receiver = Receiver()
+        self._receiver = Receiver(config.window)
         self._next_report = 0.0
         for sock in (control, self._listener):
             self._poll.register(sock.fileno(), _READ)
@@ -72,6 +76,10 @@ class Endpoint:
         marked = tagging.tag(listener, marking.CONTROL_DSCP)
         if not marked.ok:
             raise OSError(f"listening socket not marked: {marked.error}")
+        # Inherited too. A fixed buffer, so that the kernel does not widen the window, and one that holds far
+        # more than the window, so that it does not close while this process waits for its turn.
+        listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self._config.window)
         listener.bind(("0.0.0.0", PORT))  # noqa: S104 (all the paths' aliases of this host, in its own namespace)
         listener.listen(4096)
         listener.setblocking(False)

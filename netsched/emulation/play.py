@@ -56,13 +56,14 @@ class Play:
     late: list[Floats] = field(default_factory=list)
     lag: list[Floats] = field(default_factory=list)
     last_news: float = 0.0
+    since: float = np.inf
 
     @property
     def now(self) -> float:
         return time.monotonic() - self.zero
 
 
-def start(
+def begin(
     policy: Policy,
     fixed: Static,
     cadence: Cadence,
@@ -149,6 +150,7 @@ def _hear(play: Play, host: int) -> None:
         flows = done["flow"].astype(np.int64)
         at = done["at"] - play.zero
         play.lag.append(play.now - at)
+        play.since = min(play.since, float(at.min()))
         play.arrived[flows] = play.wire_bytes[flows]
         books.finish_nodes(play.ledger, flows, at)
     elif kind == wire.PROGRESS:
@@ -164,6 +166,8 @@ def _release(play: Play, now: float) -> None:
     fresh = books.take_fresh(play.ledger)
     happened = Event(int(play.ledger.count[books.EVENTS]))
     play.ledger.count[books.EVENTS] = 0
+    if len(fresh):
+        play.since = min(play.since, float(play.ledger.start[fresh].min()))
     play.order[fresh] = play.started + np.arange(len(fresh))
     play.started += len(fresh)
     if play.policy.local:
@@ -197,14 +201,21 @@ def _coordinate(play: Play, fresh: Ints, now: float) -> None:
         known = play.class_of_coflow[play.ledger.flow_coflow[fresh]]
         interim = np.where(known >= 0, known, interim_class(play.fixed.queues))
         play.cls[fresh] = interim
+    if not play.cadence.pending:
+        play.since = np.inf
     if play.cadence.due() <= now and play.ledger.count[books.FLOWS_LEFT]:
         flows = books.sweep(play.ledger).copy()
         plan = _decide(play, flows, now, play.cadence.pending)
-        play.cadence.decided(now, plan)
-        play.waiting.append((now + play.cadence.control.delay, flows, plan))
+        # The scenario's delay counts from the event, so that our own reaction time is a part of it.
+        at = min(now, max(play.since, play.cadence.due()))
+        play.cadence.decided(at, plan)
+        play.since = np.inf
+        play.waiting.append((at + play.cadence.control.delay, flows, plan))
     unsent = fresh
     while play.waiting and play.waiting[0][0] <= now:
-        _, flows, plan = play.waiting.pop(0)
+        due, flows, plan = play.waiting.pop(0)
+        if play.cadence.control.delay > 0:
+            play.late.append(np.array([now - due]))
         _apply(play, flows, plan, now, fresh=unsent)
         play.class_of_coflow[play.ledger.flow_coflow[flows]] = plan.rank
         unsent = np.setdiff1d(unsent, flows)

@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from netsched.emulation.wire import CHUNK
+from netsched.emulation.wire import CHUNK, HELLO
 
 _BUFFER: Final = 1 << 18
 
@@ -23,13 +23,17 @@ class Stream:
 
 
 class Receiver:
-    """All connections that end at this host.
+    """All connections that end at this host; each lets its peer have `window` bytes under way.
+
+    The kernel forgets the window's clamp when it sees a first full segment (it then learns how much memory
+    a byte takes), so every connection begins with one, and the clamp is set again behind it.
 
     `arrived` has what came of each unfinished flow in bytes on the wire; `done` the flows whose last byte came since
     the caller last cleared it; `touched` those that grew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window: int) -> None:
+        self._window = window
         self.arrived: dict[int, int] = {}
         self.done: list[int] = []
         self.touched: set[int] = set()
@@ -79,10 +83,14 @@ class Receiver:
                 return
             stream.head = b""
             stream.flow, stream.payload, stream.total = CHUNK.unpack(head)
+            if stream.flow == HELLO:
+                stream.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self._window)
             self._count(stream, CHUNK.size)
 
     def _count(self, stream: Stream, n: int) -> None:
         flow = stream.flow
+        if flow == HELLO:
+            return
         so_far = self.arrived.get(flow, 0) + n
         if so_far >= stream.total:
             self.arrived.pop(flow, None)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from netsched.emulation.wire import CHUNK
+from netsched.emulation.wire import CHUNK, HELLO, HELLO_BYTES
 
 _SO_MAX_PACING_RATE: Final = 47
 _TCP_NOTSENT_LOWAT: Final = 25
@@ -76,7 +76,7 @@ class Sender:
         self._scale = scale
         self._dial = dial
         self._watch = watch
-        self._zeros = memoryview(bytes(self._chunk + CHUNK.size))
+        self._zeros = memoryview(bytes(max(self._chunk, HELLO_BYTES) + CHUNK.size))
         self._flows: dict[int, Flow] = {}
         self._lanes: dict[Key, Connection] = {}
         self._idle: dict[Key, list[Connection]] = {}
@@ -89,6 +89,7 @@ class Sender:
         sock = self._dial(key[1], key[2])
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, self._chunk)
         connection = Connection(key, sock)
+        sock.send(CHUNK.pack(HELLO, HELLO_BYTES - CHUNK.size, 0) + self._zeros[: HELLO_BYTES - CHUNK.size])
         self._by_fd[sock.fileno()] = connection
         self.opened += 1
         if self._queued:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,6 +40,8 @@ from netsched.policies.fair import Fair
 from netsched.routes import route
 
 NAP_S: Final = 0.001
+_NICE: Final = -15
+"""Ours before whatever else the machine does: its timing is what we measure."""
 _MOST_OPENED: Final = 4000
 """Connections made before the run; where there could be more, they are made when first used."""
 
@@ -60,6 +63,7 @@ def perform(channel: Channel, request: Message) -> Message:
     built = scenarios.build(scenario)
     policy = built.policies[request.body["position"]]
     emulation, queues = refuse_impossible(scenario, built.workload)
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     per_pair = scenario.transport.connections is Connections.PER_PAIR
     with emulated_network(
         built.topo, built.fabric, scale=emulation.scale, n_queues=queues, delay=emulation.delay
@@ -79,7 +83,7 @@ def perform(channel: Channel, request: Message) -> Message:
         fixed = _fixed(built.workload, built.fabric, scenario.transport, queues)
         _open_connections(cast, policy, fixed, per_pair)
         control = Control() if policy.local else scenario.control
-        play = realtime.start(
+        play = realtime.begin(
             policy, fixed, Cadence(policy.events, control), hands.control, cast.address, emulation.scale
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
@@ -131,7 +135,7 @@ def _preflight(cast: Cast) -> Floats:
     """Share of its due rate that each host's flow reaches when all send at once."""
     due = preflight.expected(cast.fabric)
     fixed = _fixed(preflight.workload(cast.fabric), cast.fabric, preflight.TRANSPORT, cast.queues)
-    play = realtime.start(
+    play = realtime.begin(
         Fair(),
         fixed,
         Cadence(Event.NONE, Control()),
@@ -147,12 +151,13 @@ def _open_connections(cast: Cast, policy: Policy, fixed: Static, per_pair: bool)
     """Make the connections that the run will need, so that no flow waits for a handshake and a tag."""
     flows = np.flatnonzero(fixed.routes.local == 0)
     columns = fixed.workload.flows
+    ledger = books.open_ledger(fixed.workload, fixed.routes.local)
+    # Asked of every policy, also to have its kernels compiled before the clock runs.
+    plan = decide(policy, view(fixed, ledger, flows, columns.size[flows], 0.0, Event.NONE), cast.queues)
     lane = fixed.routes.lane[flows] if per_pair else np.full(len(flows), -1)
     dst = cast.address[columns.dst[flows], fixed.routes.index[flows]]
     keys = np.stack([columns.src[flows], lane, dst], axis=1)
     if policy.local:
-        ledger = books.open_ledger(fixed.workload, fixed.routes.local)
-        plan = decide(policy, view(fixed, ledger, flows, columns.size[flows], 0.0, Event.NONE), cast.queues)
         keys = np.unique(np.column_stack([keys, plan.rank]), axis=0)
     else:
         keys = np.unique(keys, axis=0)
@@ -242,6 +247,7 @@ def _outcome(
                 "marking": "netsched-agent, IP_TOS and SO_PRIORITY by SCM_RIGHTS, before the first byte",
                 "acknowledgements": "DSCP 44, in the queue of class 0",
                 "rate caps": "SO_MAX_PACING_RATE",
+                "window": f"{crew.WINDOW_S * 1e3:g} ms of the slowest NIC's rate per connection",
                 "chunk_bytes": cast.emulation.chunk,
             },
         },

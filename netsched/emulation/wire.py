@@ -37,6 +37,11 @@ PROGRESS_RECORD: Final = np.dtype([("flow", "<u4"), ("bytes", "<u8")])
 CHUNK: Final = struct.Struct("<IIQ")
 """Header of a chunk: flow, payload bytes that follow, bytes of the whole flow on the wire."""
 
+HELLO: Final = 0xFFFFFFFF
+"""The flow of the first chunk on every connection; it belongs to nobody. See `Receiver`."""
+HELLO_BYTES: Final = 1448
+"""A full segment."""
+
 _BATCH: Final = 1000
 LARGEST: Final = 1 << 17
 
