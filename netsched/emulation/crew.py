@@ -22,15 +22,15 @@ from netsched.emulation import wire
 from netsched.emulation.endpoint import Config
 from netsched.emulation.enclosure import SCRATCH
 from netsched.emulation.network import EmulatedNetwork
-from netsched.emulation.wiring import ETHERNET, MTU, framing
+from netsched.emulation.wiring import ETHERNET, MTU, payload_share
 from netsched.errors import EmulationError
 
 _READY_S: Final = 60.0
-WINDOW_S: Final = 2.5e-3
+WINDOW_S: Final = 1.5e-3
 """Most that one connection has under way, in seconds of its port's rate: enough to fill the port through a
 busy kernel, and little enough that a dozen connections do not overflow a switch's queue."""
 FRAME: Final = MTU + ETHERNET
-SEGMENT: Final = round(FRAME / framing())
+SEGMENT: Final = round(FRAME * payload_share())
 _LEAST_SEGMENTS: Final = 8
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsched.emulation.queues import Readings
-from netsched.emulation.wiring import framing
+from netsched.emulation.wiring import payload_share
 from netsched.model import Floats
 
 LEAST_RATE: Final = 0.93
@@ -95,7 +95,7 @@ def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
 
 def _carried(seen: Measured) -> float:
     """The least share, over links, of bytes seen to bytes due. Acknowledgements make it a little more than 1."""
-    payload = seen.ports.bytes.sum(axis=1) / framing()
+    payload = seen.ports.bytes.sum(axis=1) * payload_share()
     busy = seen.due > 0.01 * seen.due.max(initial=0.0)
     return float((payload[busy] / seen.due[busy]).min()) if busy.any() else 1.0
 

@@ -25,8 +25,18 @@ _IP_AND_TCP: Final = 20 + 20 + 12
 
 
 def framing(mtu: int = MTU) -> float:
-    """Bytes that a queue counts per byte of payload in a full TCP segment: 1514 / 1448 at an MTU of 1500."""
-    return (mtu + ETHERNET) / (mtu - _IP_AND_TCP)
+    """Bytes that a port counts per byte of payload where data flows both ways: 1547 / 1448 at an MTU of 1500.
+
+    A full segment is a frame of 1514 bytes with 1448 of payload, and in the other direction every second
+    one is acknowledged by a frame of 66. A port that carries no acknowledgements is 2 % faster than asked.
+    """
+    acknowledgement = (ETHERNET + _IP_AND_TCP) / 2
+    return (mtu + ETHERNET + acknowledgement) / (mtu - _IP_AND_TCP)
+
+
+def payload_share(mtu: int = MTU) -> float:
+    """Payload bytes per byte of the frame of a full TCP segment."""
+    return (mtu - _IP_AND_TCP) / (mtu + ETHERNET)
 
 
 @dataclass(frozen=True)
