@@ -297,7 +297,7 @@ class Emulation:
     """How the scenario meets a real kernel. Rates and sizes are both multiplied by `scale` (times stay)."""
 
     scale: float
-    chunk: int = 16384
+    chunk: int = 4096
     delay: str = "strict"
 
 
