@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from netsched import bundles, ledger as books
-from netsched.control import Cadence, decide
+from netsched.control import Cadence, decide, interim_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import Connections, Control, Event, Ints, Outcome, Plan, Policy, Transport, Workload
@@ -160,10 +160,7 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
 
 def _coordinate(run: _Run, fresh: Ints) -> None:
     """Decide if it is time to, and put into effect what was decided `control.delay` ago."""
-    known = run.class_of_coflow[run.ledger.flow_coflow[fresh]]
-    run.bundles.rank[fresh] = np.maximum(known, 0)
-    # A flow that no decision covers yet rides with its coflow, or waits for its coflow's first decision.
-    run.bundles.not_before[fresh] = np.where(known >= 0, -np.inf, np.inf)
+    run.bundles.rank[fresh] = interim_class(run.class_of_coflow[run.ledger.flow_coflow[fresh]])
     placed = not len(fresh)
     if run.cadence.due() <= run.now and run.ledger.count[books.FLOWS_LEFT]:
         flows = _sending(run)

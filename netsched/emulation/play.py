@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsched import ledger as books
-from netsched.control import Cadence, decide
+from netsched.control import Cadence, decide, interim_class
 from netsched.emulation import wire
 from netsched.errors import EmulationError, PolicyError
 from netsched.model import Event, Floats, Ints, Plan, Policy
@@ -57,7 +57,6 @@ class Play:
     lag: list[Floats] = field(default_factory=list)
     last_news: float = 0.0
     since: float = np.inf
-    unstarted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def now(self) -> float:
@@ -198,8 +197,7 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
 
 
 def _coordinate(play: Play, fresh: Ints, now: float) -> None:
-    play.cls[fresh] = play.class_of_coflow[play.ledger.flow_coflow[fresh]]
-    play.unstarted = np.concatenate([play.unstarted, fresh])
+    play.cls[fresh] = interim_class(play.class_of_coflow[play.ledger.flow_coflow[fresh]])
     if not play.cadence.pending:
         play.since = np.inf
     if play.cadence.due() <= now and play.ledger.count[books.FLOWS_LEFT]:
@@ -210,18 +208,16 @@ def _coordinate(play: Play, fresh: Ints, now: float) -> None:
         play.cadence.decided(at, plan)
         play.since = np.inf
         play.waiting.append((at + play.cadence.control.delay, flows, plan))
+    unsent = fresh
     while play.waiting and play.waiting[0][0] <= now:
         due, flows, plan = play.waiting.pop(0)
         if play.cadence.control.delay > 0:
             play.late.append(np.array([now - due]))
-        _apply(play, flows, plan, now, fresh=play.unstarted)
+        _apply(play, flows, plan, now, fresh=unsent)
         play.class_of_coflow[play.ledger.flow_coflow[flows]] = plan.rank
-        play.unstarted = np.setdiff1d(play.unstarted, flows)
-    # A flow that no decision covers yet rides with its coflow, or waits for its coflow's first decision.
-    rides = play.cls[play.unstarted] >= 0
-    if rides.any():
-        _send_starts(play, play.unstarted[rides])
-        play.unstarted = play.unstarted[~rides]
+        unsent = np.setdiff1d(unsent, flows)
+    if len(unsent):
+        _send_starts(play, unsent)
 
 
 def _apply(play: Play, flows: Ints, plan: Plan, now: float, fresh: Ints | None = None) -> None:
