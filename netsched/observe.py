@@ -47,8 +47,19 @@ def _frozen(array: Array) -> Array:
     return array
 
 
-def view(fixed: Static, ledger: Ledger, flows: Ints, remaining: Floats, now: float, events: Event) -> View:
-    """What a policy sees of the given active flows, which have `remaining` bytes (aligned with `flows`)."""
+def view(
+    fixed: Static,
+    ledger: Ledger,
+    flows: Ints,
+    remaining: Floats,
+    class_of_coflow: Ints,
+    now: float,
+    events: Event,
+) -> View:
+    """What a policy sees of the given active flows, which have `remaining` bytes (aligned with `flows`).
+
+    `class_of_coflow` has one value per coflow of the workload, -1 for none yet.
+    """
     columns = fixed.workload.flows
     size = columns.size[flows]
     sent = size - remaining
@@ -74,7 +85,7 @@ def view(fixed: Static, ledger: Ledger, flows: Ints, remaining: Floats, now: flo
     return View(
         now=now,
         flows=flow_view,
-        coflows=_coflow_view(fixed, ledger, coflows, in_flight),
+        coflows=_coflow_view(fixed, ledger, coflows, in_flight, class_of_coflow),
         jobs=_job_view(fixed, ledger, coflows),
         capacity=fixed.capacity,
         queues=fixed.queues,
@@ -93,7 +104,9 @@ def _coflow_rows(ledger: Ledger, coflow: Ints) -> tuple[Ints, Ints]:
     return ids, row
 
 
-def _coflow_view(fixed: Static, ledger: Ledger, ids: Ints, in_flight: Floats) -> CoflowView:
+def _coflow_view(
+    fixed: Static, ledger: Ledger, ids: Ints, in_flight: Floats, class_of_coflow: Ints
+) -> CoflowView:
     columns = fixed.workload.coflows
     _, job_row = np.unique(columns.job[ids], return_inverse=True)
     return CoflowView(
@@ -107,6 +120,7 @@ def _coflow_view(fixed: Static, ledger: Ledger, ids: Ints, in_flight: Floats) ->
         n_finished=_frozen(fixed.coflow_flows[ids] - ledger.coflow_left[ids]),
         weight=_frozen(columns.weight[ids]),
         deadline=_frozen(columns.deadline[ids]),
+        cls=_frozen(class_of_coflow[ids]),
     )
 
 

@@ -150,7 +150,7 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     """A local policy speaks of the new flows only: no other flow's plan can change."""
     if not len(fresh):
         return
-    seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.now, happened)
+    seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.class_of_coflow, run.now, happened)
     plan = decide(run.policy, seen, run.fixed.queues)
     run.decisions += 1
     _write(run, fresh, plan)
@@ -166,7 +166,7 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
         flows = _sending(run)
         bundles.settle_left(run.bundles, flows)
         happened = run.cadence.pending
-        seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.now, happened)
+        seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.class_of_coflow, run.now, happened)
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
         run.cadence.decided(run.now, plan)

@@ -185,7 +185,7 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
     share = play.arrived[flows] / play.wire_bytes[flows]
     remaining = play.fixed.workload.flows.size[flows] * (1.0 - share)
     plan = decide(
-        play.policy, view(play.fixed, play.ledger, flows, remaining, now, happened), play.fixed.queues
+        play.policy, view(play.fixed, play.ledger, flows, remaining, play.class_of_coflow, now, happened), play.fixed.queues
     )
     if (plan.weight != 1.0).any() or (plan.path >= 0).any():
         raise PolicyError(

@@ -153,7 +153,9 @@ def _open_connections(cast: Cast, policy: Policy, fixed: Static, per_pair: bool)
     columns = fixed.workload.flows
     ledger = books.open_ledger(fixed.workload, fixed.routes.local)
     # Asked of every policy, also to have its kernels compiled before the clock runs.
-    plan = decide(policy, view(fixed, ledger, flows, columns.size[flows], 0.0, Event.NONE), cast.queues)
+    unplanned = np.full(len(fixed.workload.coflows.job), -1, np.int64)
+    seen = view(fixed, ledger, flows, columns.size[flows], unplanned, 0.0, Event.NONE)
+    plan = decide(policy, seen, cast.queues)
     lane = fixed.routes.lane[flows] if per_pair else np.full(len(flows), -1)
     dst = cast.address[columns.dst[flows], fixed.routes.index[flows]]
     keys = np.stack([columns.src[flows], lane, dst], axis=1)
