@@ -438,10 +438,11 @@ def _end_due_flows(led: Ledger, bun: Bundles, index: nb.typed.Dict, b: int) -> N
     """End the flows of bundle b that are due at its `due`.
 
     Rates need not be computed again if all bundles have their caps, or if a connection without a cap
-    goes on with the next flow of its queue.
+    goes on with the next flow of its queue, of equal weight. What is simultaneous but for rounding ends
+    at one time, the clock's.
     """
-    t = bun.due[b]
-    _catch_up(bun, b, t)
+    _catch_up(bun, b, bun.due[b])
+    t = bun.clock[0]
     v = max(bun.v[b], bun.tag[bun.root[b]])
     bun.v[b] = v
     while bun.members[b] and bun.tag[bun.root[b]] <= v + 1e-12 * v:
@@ -463,7 +464,9 @@ def _end_due_flows(led: Ledger, bun: Bundles, index: nb.typed.Dict, b: int) -> N
         _close_bundle(bun, index, b)
         return
     if bun.queued[0]:
-        if not bun.uncapped[b]:
+        weight = bun.weight[bun.root[b]]
+        if not bun.uncapped[b] or weight != bun.unit_weight[b]:
+            bun.unit_weight[b] = weight
             bun.count[DIRTY] = 1
     elif not bun.count[AT_CAP]:
         bun.count[DIRTY] = 1
@@ -521,7 +524,7 @@ def advance(
         bun.count[N_EVENTS] += 1
         horizon = t + 1e-12 * t
         while next_timer(led) <= horizon:
-            fire_timer(led)
+            fire_timer(led, t)
         if bun.count[HEAPED]:
             _end_heaped(led, bun, index, horizon)
         else:

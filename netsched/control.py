@@ -16,13 +16,20 @@ from netsched.model import BEST_EFFORT, Control, Event, Ints, Plan, Policy, View
 
 
 def decide(policy: Policy, view: View, queues: int | None) -> Plan:
-    """The policy's plan for this view with `rank` turned into a class 0..queues-1 (any rank if queues is None).
+    """The policy's plan for this view, with `rank` turned into a class: 0..queues-1, any if queues is None.
 
     Raises PolicyError if the plan is not one value per flow, finite where it must be, and positive.
     """
     plan = policy(view if policy.clairvoyant else _without_sizes(view))
     _check(policy, plan, len(view.flows))
-    return replace(plan, rank=classes(plan.rank, queues))
+    # A host that decides alone does not know which other ranks there are: each must always mean one class.
+    fit = fixed_classes if policy.local else classes
+    return replace(plan, rank=fit(plan.rank, queues))
+
+
+def fixed_classes(rank: Ints, queues: int | None) -> Ints:
+    """Ranks as hardware classes whatever else is ranked: a rank is its class, the last takes the rest."""
+    return rank if queues is None else np.minimum(rank, queues - 1)
 
 
 def classes(rank: Ints, queues: int | None) -> Ints:
@@ -43,6 +50,11 @@ def classes(rank: Ints, queues: int | None) -> Ints:
             named = np.unique(named, return_inverse=True)[1]
         out[marked] = np.minimum(named, queues - 1)
     return out
+
+
+def unmarked_class(queues: int | None) -> int:
+    """The class of traffic that no decision ever named: the last one."""
+    return BEST_EFFORT if queues is None else queues - 1
 
 
 def interim_class(class_of_coflow: Ints) -> Ints:
@@ -76,10 +88,13 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
         if not isinstance(column, np.ndarray) or column.shape != (n,):
             got = getattr(column, "shape", type(column).__name__)
             raise PolicyError(f"policy {policy.name}: plan.{name} must be an array of {n} values, is {got}")
+        if name in ("rank", "path") and column.dtype.kind != "i":
+            raise PolicyError(f"policy {policy.name}: plan.{name} is {column.dtype}, must be int64")
         if np.isnan(column).any():
             raise PolicyError(f"policy {policy.name}: plan.{name} has NaN")
-    if n and plan.rank.min() < 0:
-        raise PolicyError(f"policy {policy.name}: plan.rank has {plan.rank.min()}, must be 0 or more")
+    if n and not (plan.rank.min() >= 0 and plan.rank.max() <= BEST_EFFORT):
+        bad = plan.rank.min() if plan.rank.min() < 0 else plan.rank.max()
+        raise PolicyError(f"policy {policy.name}: plan.rank has {bad}, must be 0 to {BEST_EFFORT}")
     if n and plan.rate.min() < 0:
         raise PolicyError(f"policy {policy.name}: plan.rate has {plan.rate.min()} B/s, must be 0 or more")
     if n and not (plan.weight.min() > 0 and math.isfinite(plan.weight.max())):
@@ -90,7 +105,7 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
 
 @dataclass
 class Cadence:
-    """When a coordinator may and must decide: after an event of concern, not sooner than its period allows."""
+    """When a coordinator may and must decide: after an event of concern, no sooner than its period allows."""
 
     events: Event
     control: Control
@@ -104,8 +119,12 @@ class Cadence:
 
     def due(self) -> float:
         """When the next decision is to be made, as far as is known; inf for never. In the past: at once."""
-        after_event = self.last + self.control.period if self.pending else math.inf
-        return min(after_event, self.review_at)
+        wanted = -math.inf if self.pending else self.review_at
+        return max(wanted, self.last + self.control.period)
+
+    def since(self, now: float) -> Event:
+        """What the policy is to be told of at `now`: the events of concern, and whether its review is due."""
+        return self.pending | (Event.REVIEW if self.review_at <= now else Event.NONE)
 
     def decided(self, now: float, plan: Plan) -> None:
         """Start anew after a decision made at `now`."""

@@ -227,9 +227,13 @@ def finish_node(ledger: Ledger, node: int, t: float) -> None:
 
 
 @nb.njit(cache=True)
-def fire_timer(ledger: Ledger) -> float:
-    """Carry out the earliest timer (a task ends, or a job arrives) at its own time, which is returned."""
-    t = ledger.timer_at[0]
+def fire_timer(ledger: Ledger, latest: float) -> float:
+    """Carry out the earliest timer (a task ends, or a job arrives) at its own time, which is returned.
+
+    An engine for which all that happens is `latest` at the latest gets that time instead, so that what
+    is simultaneous but for rounding has equal times.
+    """
+    t = min(ledger.timer_at[0], latest)
     node = pop_timer(ledger)
     if node >= 0:
         finish_node(ledger, node, t)
@@ -258,16 +262,25 @@ def fire_due(ledger: Ledger, now: float) -> Floats:
     while next_timer(ledger) <= now:
         if n == len(late):
             late = np.concatenate((late, np.empty(n)))
-        late[n] = now - fire_timer(ledger)
+        late[n] = now - fire_timer(ledger, np.inf)
         n += 1
     return late[:n]
 
 
 @nb.njit(cache=True)
 def take_fresh(ledger: Ledger) -> Ints:
-    """The flows released since the last call, in order of release; they join the active list."""
+    """The flows released since the last call, in order of release; they join the active list.
+
+    Those of one instant go by number: the order in which their predecessors were found to end is no
+    property of the model.
+    """
     n = ledger.count[FRESH]
     fresh = ledger.fresh[:n].copy()
+    first = 0
+    for i in range(1, n + 1):
+        if i == n or ledger.start[fresh[i]] != ledger.start[fresh[first]]:
+            fresh[first:i] = np.sort(fresh[first:i])
+            first = i
     a = ledger.count[ACTIVE_LIST]
     ledger.active[a : a + n] = fresh
     ledger.count[ACTIVE_LIST] = a + n

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from netsched.ledger import Ledger
 from netsched.model import CoflowView, Event, Floats, FlowView, Ints, JobView, View, Workload
 from netsched.routes import Routes
+
+NO_FLOWS: Final[Ints] = np.zeros(0, np.int64)
 
 Array = TypeVar("Array", bound="np.ndarray[Any, Any]")
 
@@ -52,13 +54,16 @@ def view(
     ledger: Ledger,
     flows: Ints,
     remaining: Floats,
-    class_of_coflow: Ints,
     now: float,
     events: Event,
+    in_flight: Ints = NO_FLOWS,
+    class_of_coflow: Ints | None = None,
 ) -> View:
     """What a policy sees of the given active flows, which have `remaining` bytes (aligned with `flows`).
 
-    `class_of_coflow` has one value per coflow of the workload, -1 for none yet.
+    `in_flight` are flows that have sent everything and not ended: no rows of the view, but their bytes count
+    as sent by their coflows. `class_of_coflow` has the class of every coflow of the workload, -1 for none yet
+    (None: no coflow has one).
     """
     columns = fixed.workload.flows
     size = columns.size[flows]
@@ -81,11 +86,13 @@ def view(
         indptr=_frozen(indptr),
         links=_frozen(links),
     )
-    in_flight = np.bincount(row, weights=sent, minlength=len(coflows))
+    under_way = np.bincount(row, weights=sent, minlength=len(coflows)).astype(np.float64)
+    seen = in_flight[row_of_coflow[columns.coflow[in_flight]] >= 0]
+    np.add.at(under_way, row_of_coflow[columns.coflow[seen]], columns.size[seen])
     return View(
         now=now,
         flows=flow_view,
-        coflows=_coflow_view(fixed, ledger, coflows, in_flight, class_of_coflow),
+        coflows=_coflow_view(fixed, ledger, coflows, under_way, class_of_coflow),
         jobs=_job_view(fixed, ledger, coflows),
         capacity=fixed.capacity,
         queues=fixed.queues,
@@ -94,18 +101,18 @@ def view(
 
 
 def _coflow_rows(ledger: Ledger, coflow: Ints) -> tuple[Ints, Ints]:
-    """The distinct coflows in order of arrival, then id, and a map from coflow to its row."""
+    """The distinct coflows in order of arrival, then id, and a map from coflow to its row (-1: none)."""
     present = np.zeros(len(ledger.coflow_left), bool)
     present[coflow] = True
     ids = np.flatnonzero(present)
     ids = ids[np.argsort(ledger.coflow_arrival[ids], kind="stable")]
-    row = np.empty(len(present), np.int64)
+    row = np.full(len(present), -1, np.int64)
     row[ids] = np.arange(len(ids))
     return ids, row
 
 
 def _coflow_view(
-    fixed: Static, ledger: Ledger, ids: Ints, in_flight: Floats, class_of_coflow: Ints
+    fixed: Static, ledger: Ledger, ids: Ints, under_way: Floats, class_of_coflow: Ints | None
 ) -> CoflowView:
     columns = fixed.workload.coflows
     _, job_row = np.unique(columns.job[ids], return_inverse=True)
@@ -115,12 +122,12 @@ def _coflow_view(
         stage=_frozen(columns.stage[ids]),
         arrival=_frozen(ledger.coflow_arrival[ids]),
         size=_frozen(fixed.coflow_size[ids]),
-        sent=_frozen(ledger.coflow_finished_bytes[ids] + in_flight),
+        sent=_frozen(ledger.coflow_finished_bytes[ids] + under_way),
         n_flows=_frozen(fixed.coflow_flows[ids]),
         n_finished=_frozen(fixed.coflow_flows[ids] - ledger.coflow_left[ids]),
         weight=_frozen(columns.weight[ids]),
         deadline=_frozen(columns.deadline[ids]),
-        cls=_frozen(class_of_coflow[ids]),
+        cls=_frozen(np.full(len(ids), -1) if class_of_coflow is None else class_of_coflow[ids]),
     )
 
 
@@ -128,7 +135,9 @@ def _job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
     jobs = fixed.workload.jobs
     ids = np.unique(fixed.workload.coflows.job[coflows])
     ptr = fixed.iteration_ptr
-    done = np.array([np.count_nonzero(ledger.iteration_left[ptr[j] : ptr[j + 1]] == 0) for j in ids], np.int64)
+    done = np.array(
+        [np.count_nonzero(ledger.iteration_left[ptr[j] : ptr[j + 1]] == 0) for j in ids], np.int64
+    )
     return JobView(
         id=_frozen(ids),
         arrival=_frozen(jobs.arrival[ids]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from netsched import bundles, ledger as books
-from netsched.control import Cadence, decide, interim_class
+from netsched.control import Cadence, decide, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import Connections, Control, Event, Ints, Outcome, Plan, Policy, Transport, Workload
@@ -38,7 +38,8 @@ def simulate(
     """Run the workload under the policy until all is done or `horizon` (s).
 
     Classes are strict, connections of one class share max-min (weighted where the plan says so), a
-    queue's connection serves its flows in order of release. Raises PolicyError if the policy leaves flows
+    queue's connection serves its flows in order of release, with the weight of the first and the caps of
+    all of them added up. Raises PolicyError if the policy leaves flows
     without a rate and will never be asked again.
     """
     started = time.perf_counter()
@@ -95,6 +96,7 @@ def _open(
         fabric.capacity,
         queued,
     )
+    bun.rank[:] = unmarked_class(queues)
     return _Run(
         fabric=fabric,
         policy=policy,
@@ -112,7 +114,7 @@ def _open(
 
 def _step(run: _Run, horizon: float) -> bool:
     """Advance to the next thing that needs a decision, and make it; False at the end."""
-    until = min(horizon, run.cadence.due(), run.gate, run.waiting[0][0] if run.waiting else np.inf)
+    until = min(horizon, _due(run), run.gate, run.waiting[0][0] if run.waiting else np.inf)
     alive = bundles.advance(
         run.ledger, run.bundles, run.index, run.scratch, run.concern, max(until, run.now), _SLICE
     )
@@ -125,13 +127,13 @@ def _step(run: _Run, horizon: float) -> bool:
         run.cadence.note(happened)
         _coordinate(run, fresh)
     if run.gate <= run.now:
-        active = _sending(run)
+        active, _ = _active(run)
         bundles.settle_left(run.bundles, active)
         bundles.regroup(run.bundles, run.index, active)
         run.gate = bundles.next_gate(run.bundles, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
-    idle = not (alive or len(fresh) or run.waiting) and run.cadence.due() == np.inf and run.gate == np.inf
+    idle = not (alive or len(fresh) or run.waiting) and _due(run) == np.inf and run.gate == np.inf
     if idle:
         left = int(run.ledger.count[books.FLOWS_LEFT])
         raise PolicyError(
@@ -140,19 +142,30 @@ def _step(run: _Run, horizon: float) -> bool:
     return True
 
 
-def _sending(run: _Run) -> Ints:
-    """The active flows, in order of release, that have not yet sent all they have."""
+def _due(run: _Run) -> float:
+    """When the coordinator decides next: never again once all flows have ended, whatever has happened since."""
+    return run.cadence.due() if run.ledger.count[books.FLOWS_LEFT] else np.inf
+
+
+def _active(run: _Run) -> tuple[Ints, Ints]:
+    """The active flows, in order of release: those with bytes to send, and those whose last are on their way."""
     active = books.sweep(run.ledger)
-    return active[run.bundles.bundle_of[active] != bundles.IN_FLIGHT]
+    in_flight = run.bundles.bundle_of[active] == bundles.IN_FLIGHT
+    return active[~in_flight], active[in_flight]
 
 
 def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     """A local policy speaks of the new flows only: no other flow's plan can change."""
     if not len(fresh):
         return
-    seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.class_of_coflow, run.now, happened)
+    seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.now, happened)
     plan = decide(run.policy, seen, run.fixed.queues)
     run.decisions += 1
+    if plan.review_in != np.inf:
+        raise PolicyError(
+            f"policy {run.policy.name}: a local policy is asked once per flow, but its plan wants a review in "
+            f"{plan.review_in} s; make it local = False"
+        )
     _write(run, fresh, plan)
     bundles.insert_all(run.bundles, run.index, fresh)
     run.gate = min(run.gate, bundles.next_gate(run.bundles, fresh))
@@ -162,11 +175,20 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
     """Decide if it is time to, and put into effect what was decided `control.delay` ago."""
     run.bundles.rank[fresh] = interim_class(run.class_of_coflow[run.ledger.flow_coflow[fresh]])
     placed = not len(fresh)
-    if run.cadence.due() <= run.now and run.ledger.count[books.FLOWS_LEFT]:
-        flows = _sending(run)
+    if _due(run) <= run.now:
+        flows, in_flight = _active(run)
         bundles.settle_left(run.bundles, flows)
-        happened = run.cadence.pending
-        seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.class_of_coflow, run.now, happened)
+        happened = run.cadence.since(run.now)
+        seen = view(
+            run.fixed,
+            run.ledger,
+            flows,
+            run.bundles.left[flows],
+            run.now,
+            happened,
+            in_flight,
+            run.class_of_coflow,
+        )
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
         run.cadence.decided(run.now, plan)
@@ -181,12 +203,23 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
 
 def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
     """Move every active flow to where the plan wants it; flows that the plan does not know stay as they are."""
-    active = _sending(run)
+    active, _ = _active(run)
     bundles.settle_left(run.bundles, active)
+    run.class_of_coflow[run.ledger.flow_coflow[flows]] = plan.rank
+    # A flow that sent its last byte before the plan took effect keeps the class that it had.
+    sending = np.zeros(len(run.bundles.left), bool)
+    sending[active] = True
+    known = sending[flows]
+    if not known.all():
+        flows, plan = flows[known], _rows(plan, known)
     _write(run, flows, plan)
-    run.class_of_coflow[run.ledger.flow_coflow[flows]] = run.bundles.rank[flows]
     bundles.regroup(run.bundles, run.index, active)
     run.gate = bundles.next_gate(run.bundles, active)
+
+
+def _rows(plan: Plan, rows: np.ndarray) -> Plan:
+    columns = ("rank", "rate", "weight", "not_before", "path")
+    return replace(plan, **{name: getattr(plan, name)[rows] for name in columns})
 
 
 def _write(run: _Run, flows: Ints, plan: Plan) -> None:

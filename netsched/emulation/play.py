@@ -185,7 +185,9 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
     share = play.arrived[flows] / play.wire_bytes[flows]
     remaining = play.fixed.workload.flows.size[flows] * (1.0 - share)
     plan = decide(
-        play.policy, view(play.fixed, play.ledger, flows, remaining, play.class_of_coflow, now, happened), play.fixed.queues
+        play.policy,
+        view(play.fixed, play.ledger, flows, remaining, now, happened, class_of_coflow=play.class_of_coflow),
+        play.fixed.queues,
     )
     if (plan.weight != 1.0).any() or (plan.path >= 0).any():
         raise PolicyError(
@@ -202,7 +204,7 @@ def _coordinate(play: Play, fresh: Ints, now: float) -> None:
         play.since = np.inf
     if play.cadence.due() <= now and play.ledger.count[books.FLOWS_LEFT]:
         flows = books.sweep(play.ledger).copy()
-        plan = _decide(play, flows, now, play.cadence.pending)
+        plan = _decide(play, flows, now, play.cadence.since(now))
         # The scenario's delay counts from the event, so that our own reaction time is a part of it.
         at = min(now, max(play.since, play.cadence.due()))
         play.cadence.decided(at, plan)

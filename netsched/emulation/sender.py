@@ -45,7 +45,7 @@ class Flow:
 
 @dataclass(eq=False)
 class Connection:
-    """One TCP connection. `queue` holds (order, flow) in order of release; `unsent` is a chunk in mid-send."""
+    """A TCP connection. `queue` holds (order, flow) in order of release; `unsent` is a chunk in mid-send."""
 
     key: Key
     sock: socket.socket
@@ -122,7 +122,7 @@ class Sender:
         self._join(flow)
 
     def change(self, number: int, cls: int, cap: float) -> None:
-        """From the next chunk on the flow goes in this class, no faster than `cap`. A finished flow: nothing."""
+        """From the next chunk on the flow goes in this class, no faster than `cap`. Nothing if it is done."""
         flow = self._flows.get(number)
         if flow is None:
             return
@@ -217,7 +217,8 @@ class Sender:
                 if 0 < connection.rate < math.inf:
                     self._thirsty.add(connection)
                 return memoryview(b"")
-        while connection.queue and room >= CHUNK.size and connection.queue[0][1].cap > 0:
+        # The queue's cap counts, not the first flow's: it goes in order, and must not stall behind a 0.
+        while room >= CHUNK.size and any(flow.cap > 0 for _, flow in connection.queue):
             flow = connection.queue[0][1]
             size = min(flow.left, room)
             if 0 < flow.left - size < CHUNK.size:

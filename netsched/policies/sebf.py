@@ -39,7 +39,9 @@ class Sebf:
 
     def __post_init__(self) -> None:
         if not self.first > 0 or not self.factor > 1:
-            raise ValueError(f"first is {self.first} s, factor {self.factor}: they must be above 0 and above 1")
+            raise ValueError(
+                f"first is {self.first} s, factor {self.factor}: they must be above 0 and above 1"
+            )
 
     def __call__(self, view: View) -> Plan:
         return self._exact(view) if view.queues is None else self._binned(view, view.queues)

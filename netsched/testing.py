@@ -1,0 +1,258 @@
+"""The checker that every policy must pass, ours and yours: `check_policy(policy, fabric)`.
+
+A policy is trusted by three programs (simulator, emulator, agent), which ask it at different moments and
+about different flows. They agree only if it is what it says it is: pure, local, blind to sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from netsched.control import decide
+from netsched.errors import PolicyError
+from netsched.fabric import Fabric
+from netsched.model import (
+    CoflowView,
+    Connections,
+    Control,
+    Event,
+    FlowView,
+    Ints,
+    JobView,
+    Outcome,
+    Plan,
+    Policy,
+    TaskKind,
+    Transport,
+    View,
+    Workload,
+)
+from netsched.routes import gather, route
+from netsched.simulate import simulate
+from netsched.workloads.builder import Node, WorkloadBuilder
+
+_COLUMNS: Final = ("rank", "rate", "weight", "not_before", "path")
+_PATIENCE: Final = 100.0
+"""A flow that has not ended after this many times what all flows take one after the other never will."""
+
+
+def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conserving: bool = True) -> None:
+    """Hold a policy to the contract of `model.Policy` on random workloads over `fabric` (4 hosts or more).
+
+    A plan has one good value per flow, also for no flow at all; the same view gives the same plan, whatever
+    was asked before; the view is left as it was; a local plan of a flow is that flow's alone; sizes hidden
+    from a policy make no difference to it; all flows of a finite workload end. Unless `work_conserving` is
+    False: just after a flow was released, each flow with bytes to send crosses a full link.
+    Raises PolicyError, which names what is broken.
+    """
+    parameters = getattr(policy, "__dataclass_params__", None)
+    if not (is_dataclass(policy) and parameters is not None and parameters.frozen):
+        raise PolicyError(
+            f"policy {policy.name}: must be a frozen dataclass, its fields being its parameters"
+        )
+    rng = np.random.default_rng(seed)
+    for queues in (None, 3):
+        workload = sample_workload(rng, fabric)
+        _check_plans(policy, _views(policy, workload, fabric, queues), rng)
+        for connections in Connections:
+            transport = Transport(connections)
+            outcome = _run(policy, workload, fabric, queues, transport, Control())
+            if work_conserving:
+                _check_busy(policy, workload, fabric, queues, transport, outcome)
+            _run(policy, workload, fabric, queues, transport, Control(delay=0.05, period=0.2))
+
+
+def sample_workload(rng: np.random.Generator, fabric: Fabric) -> Workload:
+    """Twelve coflows in four jobs: some released at once, some flow by flow, behind other flows and tasks."""
+    hosts = len(fabric.hosts)
+    second = float(np.median(fabric.capacity))
+    builder = WorkloadBuilder(hosts)
+    nodes: list[Node] = []
+    for j in range(4):
+        job = builder.add_job(f"job {j}", arrival=float(rng.uniform(0.0, 2.0)) if j else 0.0)
+        for c in range(3):
+            label = f"coflow {j}.{c}"
+            coflow = builder.add_coflow(job, builder.add_stage(job, label), label)
+            width = int(rng.integers(1, 6))
+            src = rng.integers(0, hosts, width)
+            dst = (src + rng.integers(1, hosts, width)) % hosts
+            size = second * rng.lognormal(-1.0, 1.0, width)
+            need = rng.integers(0, 10, width)
+            flows = builder.add_flows(coflow, src, dst, size, need=need, need_span=10).tolist()
+            for flow in flows:
+                if c and rng.random() < 0.5:
+                    builder.depend(flow, nodes[rng.integers(len(nodes))])
+            task = builder.add_task(job, TaskKind.OTHER, seconds=float(rng.exponential(0.3)))
+            builder.depend(task, flows[0])
+            nodes += [*flows, task]
+    return builder.build()
+
+
+# ------------------------------------------------------------------ single plans
+
+
+@dataclass(frozen=True)
+class _Spy:
+    """Asks a policy at every event, and keeps what it was shown."""
+
+    policy: Policy
+    seen: list[View]
+
+    name: ClassVar[str] = "spy"
+    clairvoyant: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = (
+        Event.FLOW_RELEASED | Event.FLOW_FINISHED | Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+    )
+
+    def __call__(self, view: View) -> Plan:
+        self.seen.append(view)
+        return replace(decide(self.policy, view, view.queues), review_in=math.inf)
+
+
+def _views(policy: Policy, workload: Workload, fabric: Fabric, queues: int | None) -> list[View]:
+    """What the policy might be shown in the course of a run, sizes included, and a view of nothing."""
+    seen: list[View] = []
+    _run(_Spy(policy, seen), workload, fabric, queues, Transport(), Control())
+    return [*seen, only(seen[0], np.zeros(0, np.int64))]
+
+
+def only(view: View, rows: Ints) -> View:
+    """The view of some of its flows, and of the coflows and jobs that own them."""
+    coflows, coflow = np.unique(view.flows.coflow[rows], return_inverse=True)
+    jobs, job = np.unique(view.coflows.job[coflows], return_inverse=True)
+    indptr, links = gather(view.flows.indptr, view.flows.links, rows)
+    flow_columns = _rows(view.flows, rows) | {"coflow": coflow, "indptr": indptr, "links": links}
+    return replace(
+        view,
+        flows=FlowView(**flow_columns),
+        coflows=CoflowView(**_rows(view.coflows, coflows) | {"job": job}),
+        jobs=JobView(**_rows(view.jobs, jobs)),
+    )
+
+
+def _rows(table: FlowView | CoflowView | JobView, rows: Ints) -> dict[str, Any]:
+    names = [each.name for each in fields(table) if each.name not in ("indptr", "links")]
+    return {name: getattr(table, name)[rows] for name in names}
+
+
+def _check_plans(policy: Policy, views: list[View], rng: np.random.Generator) -> None:
+    plans = []
+    for view in views:
+        before = [array.tobytes() for array in _arrays(view)]
+        plans.append(decide(policy, view, view.queues))
+        if [array.tobytes() for array in _arrays(view)] != before:
+            raise PolicyError(
+                f"policy {policy.name}: it changed the view at {view.now:.6g} s; copy before writing"
+            )
+    for i in rng.permutation(len(views)).tolist():
+        if not _equal(decide(policy, views[i], views[i].queues), plans[i]):
+            raise PolicyError(
+                f"policy {policy.name}: the view of {views[i].now:.6g} s gave two plans; "
+                "a plan may depend on nothing but the view and the policy's parameters"
+            )
+    for view, plan in zip(views, plans, strict=True):
+        if policy.local:
+            _check_local(policy, view, plan)
+        if not policy.clairvoyant:
+            _check_blind(policy, view, rng)
+
+
+def _check_local(policy: Policy, view: View, plan: Plan) -> None:
+    for row in range(len(view.flows)):
+        alone = decide(policy, only(view, np.array([row])), view.queues)
+        wrong = [name for name in _COLUMNS if getattr(alone, name)[0] != getattr(plan, name)[row]]
+        if wrong:
+            raise PolicyError(
+                f"policy {policy.name}: it is local, but plan.{wrong[0]} of flow {view.flows.id[row]} is "
+                f"{getattr(alone, wrong[0])[0]} alone and {getattr(plan, wrong[0])[row]} among others"
+            )
+
+
+def _check_blind(policy: Policy, view: View, rng: np.random.Generator) -> None:
+    factor = rng.lognormal(0.0, 2.0, len(view.flows))
+    other = replace(
+        view,
+        flows=replace(view.flows, size=factor * view.flows.size, remaining=factor * view.flows.remaining),
+        coflows=replace(view.coflows, size=view.coflows.size * rng.lognormal(0.0, 2.0, len(view.coflows))),
+    )
+    if not _equal(policy(view), policy(other)):
+        raise PolicyError(
+            f"policy {policy.name}: its plan at {view.now:.6g} s depends on sizes; set clairvoyant = True"
+        )
+
+
+def _arrays(view: View) -> Iterator[np.ndarray[Any, Any]]:
+    for table in (view.flows, view.coflows, view.jobs):
+        yield from (getattr(table, each.name) for each in fields(table))
+    yield view.capacity
+
+
+def _equal(a: Plan, b: Plan) -> bool:
+    same = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in _COLUMNS)
+    return same and a.review_in == b.review_in
+
+
+# ------------------------------------------------------------------ whole runs
+
+
+def _run(
+    policy: Policy,
+    workload: Workload,
+    fabric: Fabric,
+    queues: int | None,
+    transport: Transport,
+    control: Control,
+) -> Outcome:
+    """A run to the end of all flows. PolicyError if some never do."""
+    serial = float(workload.flows.size.sum() / fabric.capacity.min() + workload.tasks.seconds.sum())
+    horizon = _PATIENCE * (serial + float(workload.jobs.arrival.max()))
+    outcome = simulate(
+        workload, fabric, policy, queues=queues, transport=transport, control=control, horizon=horizon
+    )
+    left = int(np.isnan(outcome.flow_finish).sum())
+    if left:
+        raise PolicyError(
+            f"policy {policy.name}: {left} of {workload.n_flows} flows had not ended after {horizon:.6g} s, "
+            f"{_PATIENCE:.0f} times what they need one after the other"
+        )
+    return outcome
+
+
+def _check_busy(
+    policy: Policy,
+    workload: Workload,
+    fabric: Fabric,
+    queues: int | None,
+    transport: Transport,
+    outcome: Outcome,
+) -> None:
+    """From some releases half-way to what happens next, every flow with bytes to send crosses a full link."""
+    routes = route(workload, fabric, transport)
+    indptr, links = routes.of_flows(np.arange(workload.n_flows))
+    sent = outcome.flow_finish - routes.latency
+    happens = np.unique(
+        np.concatenate([outcome.flow_release, sent, outcome.flow_finish, outcome.task_finish])
+    )
+    gap = np.diff(happens)
+    starts = np.flatnonzero(np.isin(happens[:-1], outcome.flow_release) & (gap > 1e-3 * happens[:-1]))
+    for i in starts[:: max(1, len(starts) // 3)].tolist():
+        begin, end = float(happens[i]), float(happens[i] + 0.5 * gap[i])
+        carried = [
+            simulate(
+                workload, fabric, policy, queues=queues, transport=transport, control=Control(), horizon=t
+            ).link_bytes
+            for t in (begin, end)
+        ]
+        full = carried[1] - carried[0] >= fabric.capacity * (end - begin) * (1 - 1e-6)
+        for flow in np.flatnonzero((outcome.flow_release <= begin) & (sent > end)).tolist():
+            if not full[links[indptr[flow] : indptr[flow + 1]]].any():
+                raise PolicyError(
+                    f"policy {policy.name}: after {begin:.6g} s flow {flow} could have more, because no link "
+                    "of its path is full; give it what is left, or check with work_conserving=False"
+                )

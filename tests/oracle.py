@@ -1,0 +1,369 @@
+"""A slow simulator that is right by inspection: at every event everything is computed anew, in plain Python.
+
+It shares with netsched.simulate the nouns, the paths (tested on their own) and the policies, and no line of
+its arithmetic: no ledger, no bundles, no virtual clocks, no gate, no view code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from netsched.fabric import Fabric
+from netsched.model import (
+    BEST_EFFORT,
+    CoflowView,
+    Connections,
+    Control,
+    Event,
+    FlowView,
+    JobView,
+    Plan,
+    Policy,
+    Transport,
+    View,
+    Workload,
+)
+
+SAME_TIME = 1e-12
+"""Relative difference of two times below which they are one: the model's own definition of "at once"."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What shares bandwidth as one: class, weight, cap in bytes/s, the links it crosses."""
+
+    cls: int
+    weight: float
+    cap: float
+    links: tuple[int, ...]
+
+
+def share(connections: list[Connection], capacity: Iterable[float]) -> list[float]:
+    """Bytes/s of each connection: classes in order; inside one, all rise until a link or a cap stops some."""
+    free = [float(c) for c in capacity]
+    full = list(free)
+    rate = [0.0] * len(connections)
+    for cls in sorted({c.cls for c in connections}):
+        rising = [i for i, c in enumerate(connections) if c.cls == cls]
+        level = 0.0
+        while rising:
+            step, claims = math.inf, {}
+            for i in rising:
+                for link in connections[i].links:
+                    claims[link] = claims.get(link, 0.0) + connections[i].weight
+                step = min(step, connections[i].cap / connections[i].weight - level)
+            step = max(0.0, min([step, *(free[link] / claim for link, claim in claims.items())]))
+            level += step
+            for link, claim in claims.items():
+                free[link] -= step * claim
+            tight = {link for link in claims if free[link] <= 1e-11 * full[link]}
+            for link in tight:
+                free[link] = 0.0
+            stuck = [
+                i
+                for i in rising
+                if tight.intersection(connections[i].links)
+                or connections[i].cap <= level * connections[i].weight * (1 + 1e-12)
+            ]
+            assert stuck, "the level rose without stopping at anything"
+            for i in stuck:
+                rate[i] = min(connections[i].cap, level * connections[i].weight)
+            rising = [i for i in rising if i not in stuck]
+    return rate
+
+
+def hardware_classes(policy: Policy, rank: list[int], queues: int | None) -> list[int]:
+    """Ranks as classes, as control's texts say: a coordinator knows all ranks, a host only its own."""
+    marked = sorted({r for r in rank if r != BEST_EFFORT})
+    last = BEST_EFFORT if queues is None else queues - 1
+    if policy.local or (queues is not None and all(r < queues for r in marked)):
+        return [min(r, last) for r in rank]
+    return [last if r == BEST_EFFORT else min(marked.index(r), last) for r in rank]
+
+
+@dataclass
+class Oracle:
+    """One run. Flows are 0..F-1 and tasks F..F+T-1, as in the DAG; `order` has the flows as released."""
+
+    workload: Workload
+    fabric: Fabric
+    policy: Policy
+    queues: int | None
+    transport: Transport
+    control: Control
+    horizon: float = math.inf
+    now: float = 0.0
+    start: dict[int, float] = field(default_factory=dict)
+    finish: dict[int, float] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    fresh: list[int] = field(default_factory=list)
+    sent_all: set[int] = field(default_factory=set)
+    timers: list[tuple[float, int]] = field(default_factory=list)
+    arrival: dict[int, float] = field(default_factory=dict)
+    happened: Event = Event.NONE
+    pending: Event = Event.NONE
+    last_decision: float = -math.inf
+    review_at: float = math.inf
+    waiting: list[tuple[float, list[int], Plan, list[int]]] = field(default_factory=list)
+    history: list[tuple[float, float, dict[int, float]]] = field(default_factory=list)
+    decisions: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        w, flows = self.workload, self.workload.flows
+        self.n = w.n_flows
+        self.size = [float(s) for s in flows.size]
+        self.left = list(self.size)
+        self.deps = [int(d) for d in w.dag.n_deps]
+        self.coflow = [int(c) for c in flows.coflow]
+        self.job = [int(w.coflows.job[c]) for c in self.coflow]
+        per_flow = self.transport.connections is Connections.PER_FLOW
+        self.path: list[tuple[int, ...]] = []
+        for f in range(self.n):
+            src, dst = int(flows.src[f]), int(flows.dst[f])
+            (index,) = self.fabric.choose_path([self.job[f]], [src], [dst], [f if per_flow else 0]).tolist()
+            self.path.append(tuple(int(x) for x in self.fabric.path(src, dst, index, w.hairpin)))
+        self.latency = [math.fsum(float(self.fabric.delay[k]) for k in path) for path in self.path]
+        last = BEST_EFFORT if self.queues is None else self.queues - 1
+        self.cls, self.cap, self.weight = [last] * self.n, [math.inf] * self.n, [1.0] * self.n
+        self.gate = [-math.inf] * self.n
+        self.class_of_coflow: dict[int, int] = {}
+        self.timers = [(float(a), -1 - j) for j, a in enumerate(w.jobs.arrival)]
+
+    # -------------------------------------------------------------- the DAG
+
+    def active(self, coflow: int) -> list[int]:
+        """The flows of a coflow that are released and have not ended."""
+        mine = [f for f in range(self.n) if self.coflow[f] == coflow]
+        return [f for f in mine if f in self.start and f not in self.finish]
+
+    def begin(self, node: int) -> bool:
+        """Start a node; True if it ends at once."""
+        if node >= self.n:
+            self.start[node] = self.now
+            seconds = float(self.workload.tasks.seconds[node - self.n])
+            if seconds > 0:
+                self.timers.append((self.now + seconds, node))
+            return seconds <= 0
+        if self.coflow[node] not in self.arrival:
+            self.arrival[self.coflow[node]] = self.now
+        if not self.active(self.coflow[node]):
+            self.happened |= Event.COFLOW_RELEASED
+        self.start[node] = self.now
+        if self.size[node] == 0 or not self.path[node]:
+            return True
+        self.order.append(node)
+        self.fresh.append(node)
+        self.happened |= Event.FLOW_RELEASED
+        return False
+
+    def end(self, node: int) -> None:
+        """End a node and whatever follows in no time; what was found last goes on first."""
+        stack, dag = [node], self.workload.dag
+        while stack:
+            ended = stack.pop()
+            self.finish[ended] = self.now
+            if ended < self.n:
+                self.happened |= Event.FLOW_FINISHED
+                if not self.active(self.coflow[ended]):
+                    self.happened |= Event.COFLOW_FINISHED
+            for after in dag.successors[dag.indptr[ended] : dag.indptr[ended + 1]].tolist():
+                self.deps[after] -= 1
+                if self.deps[after] == 0 and self.begin(after):
+                    stack.append(after)
+
+    def fire(self, limit: float) -> None:
+        """Job arrivals, ends of tasks and arrivals of last bytes that are due, the earliest first."""
+        while self.timers and min(self.timers)[0] <= limit:
+            timer = min(self.timers)
+            self.timers.remove(timer)
+            node = timer[1]
+            if node >= 0:
+                self.end(node)
+                continue
+            for root in range(len(self.deps)):
+                of = self.job[root] if root < self.n else int(self.workload.tasks.job[root - self.n])
+                if of == -1 - node and self.workload.dag.n_deps[root] == 0 and self.begin(root):
+                    self.end(root)
+
+    # -------------------------------------------------------------- who sends how fast
+
+    def unsent(self) -> list[int]:
+        """Released flows with bytes to send, in order of release."""
+        return [f for f in self.order if f not in self.finish and f not in self.sent_all]
+
+    def rates(self) -> dict[int, float]:
+        """Bytes/s of the flows that send."""
+        queue: dict[object, list[int]] = {}
+        per_flow = self.transport.connections is Connections.PER_FLOW
+        flows = self.workload.flows
+        for f in self.unsent():
+            if self.gate[f] <= self.now:
+                lane = f if per_flow else (self.job[f], int(flows.src[f]), int(flows.dst[f]), self.cls[f])
+                queue.setdefault(lane, []).append(f)
+        heads = [members[0] for members in queue.values()]
+        connections = [
+            Connection(self.cls[q[0]], self.weight[q[0]], sum(self.cap[f] for f in q), self.path[q[0]])
+            for q in queue.values()
+        ]
+        return dict(zip(heads, share(connections, self.fabric.capacity), strict=True))
+
+    # -------------------------------------------------------------- what the policy says
+
+    def due(self) -> float:
+        """When the coordinator decides next: not before its period is over, never without flows to come."""
+        if self.policy.local or all(f in self.finish for f in range(self.n)):
+            return math.inf
+        earliest = self.last_decision + self.control.period
+        return max(earliest, -math.inf if self.pending else self.review_at)
+
+    def ask(self, flows: list[int], events: Event) -> tuple[Plan, list[int]]:
+        """The plan for these flows and the class of each."""
+        plan = self.policy(self.view(flows, events))
+        self.decisions.append(self.now)
+        return plan, hardware_classes(self.policy, plan.rank.tolist(), self.queues)
+
+    def write(self, flows: list[int], plan: Plan, classes: list[int]) -> None:
+        """Let the plan hold for those of its flows that still send."""
+        sending = set(self.unsent())
+        for i, f in enumerate(flows):
+            if f in sending:
+                self.cls[f], self.cap[f] = classes[i], float(plan.rate[i])
+                self.weight[f], self.gate[f] = float(plan.weight[i]), float(plan.not_before[i])
+            self.class_of_coflow[self.coflow[f]] = classes[i]
+
+    def control_step(self) -> None:
+        """Decide if it is time, and put into effect what was decided long enough ago."""
+        fresh, self.fresh = sorted(self.fresh), []
+        self.order[len(self.order) - len(fresh) :] = fresh
+        events, self.happened = self.happened, Event.NONE
+        if self.policy.local:
+            if fresh:
+                self.write(fresh, *self.ask(fresh, events))
+            return
+        self.pending |= events & self.policy.events
+        for f in fresh:
+            self.cls[f] = self.class_of_coflow.get(self.coflow[f], self.cls[f])
+        if self.due() <= self.now:
+            flows = self.unsent()
+            review = Event.REVIEW if self.review_at <= self.now else Event.NONE
+            plan, classes = self.ask(flows, self.pending | review)
+            self.pending, self.last_decision = Event.NONE, self.now
+            self.review_at = self.now + plan.review_in
+            self.waiting.append((self.now + self.control.delay, flows, plan, classes))
+        while self.waiting and self.waiting[0][0] <= self.now:
+            _, flows, plan, classes = self.waiting.pop(0)
+            self.write(flows, plan, classes)
+
+    def view(self, flows: list[int], events: Event) -> View:
+        """What the policy may see: the given flows, in order of release, and the coflows that own them."""
+        w, hidden = self.workload, not self.policy.clairvoyant
+        ids = sorted({self.coflow[f] for f in flows}, key=lambda c: (self.arrival[c], c))
+        jobs = sorted({int(w.coflows.job[c]) for c in ids})
+        of = {c: [f for f in range(self.n) if self.coflow[f] == c] for c in ids}
+        paths = [self.path[f] for f in flows]
+
+        def floats(values: Iterable[float], secret: bool = False) -> np.ndarray:
+            found = list(values)
+            return np.array([math.nan] * len(found) if secret and hidden else found, np.float64)
+
+        def ints(values: Iterable[int]) -> np.ndarray:
+            return np.array(list(values), np.int64)
+
+        return View(
+            now=self.now,
+            flows=FlowView(
+                id=ints(flows),
+                coflow=ints(ids.index(self.coflow[f]) for f in flows),
+                src=w.flows.src[flows],
+                dst=w.flows.dst[flows],
+                size=floats((self.size[f] for f in flows), True),
+                sent=floats(self.size[f] - self.left[f] for f in flows),
+                remaining=floats((self.left[f] for f in flows), True),
+                need=w.flows.need[flows],
+                need_span=w.flows.need_span[flows],
+                release=floats(self.start[f] for f in flows),
+                indptr=ints(np.cumsum([0, *map(len, paths)])),
+                links=ints(link for path in paths for link in path),
+            ),
+            coflows=CoflowView(
+                id=ints(ids),
+                job=ints(jobs.index(int(w.coflows.job[c])) for c in ids),
+                stage=w.coflows.stage[ids],
+                arrival=floats(self.arrival[c] for c in ids),
+                size=floats((sum(self.size[f] for f in of[c]) for c in ids), True),
+                sent=floats(sum(self.size[f] - self.to_come(f) for f in of[c]) for c in ids),
+                n_flows=ints(len(of[c]) for c in ids),
+                n_finished=ints(sum(f in self.finish for f in of[c]) for c in ids),
+                weight=w.coflows.weight[ids],
+                deadline=w.coflows.deadline[ids],
+            ),
+            jobs=JobView(
+                id=ints(jobs),
+                arrival=w.jobs.arrival[jobs],
+                weight=w.jobs.weight[jobs],
+                iterations=w.jobs.iterations[jobs],
+                iterations_done=ints(self.iterations_done(j) for j in jobs),
+            ),
+            capacity=self.fabric.capacity,
+            queues=self.queues,
+            events=events,
+        )
+
+    def to_come(self, flow: int) -> float:
+        """Bytes that a flow still has to send; none of one that has ended, even if the network never saw it."""
+        return 0.0 if flow in self.finish else self.left[flow]
+
+    def iterations_done(self, job: int) -> int:
+        """How many iterations of the job have no node that has not ended."""
+        w = self.workload
+        nodes = [(int(w.coflows.iteration[self.coflow[f]]), f) for f in range(self.n) if self.job[f] == job]
+        tasks = np.flatnonzero(w.tasks.job == job).tolist()
+        nodes += [(int(w.tasks.iteration[t]), self.n + t) for t in tasks]
+        return len({i for i, _ in nodes} - {i for i, node in nodes if node not in self.finish})
+
+    # -------------------------------------------------------------- time
+
+    def run(self) -> Oracle:
+        """Until everything has ended, or the horizon; `history` gets (from, to, rates) of every interval."""
+        while len(self.finish) < len(self.deps) and self.now < self.horizon:
+            rates = self.rates()
+            ends = {f: self.now + self.left[f] / r for f, r in rates.items() if r > 0}
+            gates = [self.gate[f] for f in self.unsent() if self.gate[f] > self.now]
+            at = [self.horizon, self.due(), *ends.values(), *gates]
+            at += [entry[0] for entry in (*self.timers, *self.waiting)]
+            then = max(self.now, min(at))
+            assert then < math.inf, "nothing will ever happen again"
+            for f, r in rates.items():
+                self.left[f] = max(0.0, self.left[f] - r * (then - self.now))
+            self.history.append((self.now, then, rates))
+            self.now = then
+            limit = then * (1 + SAME_TIME)
+            self.fire(limit)
+            for f in [f for f in ends if ends[f] <= limit]:
+                self.left[f] = 0.0
+                self.sent_all.add(f)
+                if self.latency[f] > 0:
+                    self.timers.append((then + self.latency[f], f))
+                else:
+                    self.end(f)
+            self.control_step()
+        return self
+
+    def column(self, times: dict[int, float], tasks: bool = False) -> np.ndarray:
+        """Times of all flows (or tasks) as the Outcome has them, NaN for never."""
+        rows = range(self.n, len(self.deps)) if tasks else range(self.n)
+        return np.array([times.get(node, math.nan) for node in rows], np.float64)
+
+    def link_bytes(self) -> np.ndarray:
+        """Bytes that each link has carried."""
+        carried = np.zeros(len(self.fabric.capacity))
+        for f in range(self.n):
+            for link in self.path[f]:
+                carried[link] += self.size[f] - self.left[f]
+        if_local = [f for f in range(self.n) if not self.path[f]]
+        assert all(self.left[f] == self.size[f] for f in if_local)
+        return carried

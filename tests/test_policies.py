@@ -1,0 +1,244 @@
+"""Every policy of the registry through the checker, on every kind of fabric; the checker on broken ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from result_cases import star
+from sim_cases import Case, GlobalTable, Odd, Table, run
+
+from netsched.errors import PolicyError, ScenarioError
+from netsched.fabric import Fabric
+from netsched.fabrics import FABRICS, build
+from netsched.model import BEST_EFFORT, Event, Plan, Policy, Spec, View
+from netsched.policies import POLICIES, make
+from netsched.policies.fair import Fair
+from netsched.policies.fifo import Fifo
+from netsched.policies.sebf import Sebf
+from netsched.policies.tensorexpress import TensorExpress
+from netsched.testing import check_policy
+
+SAMPLES = {
+    "single_switch": {"hosts": 6, "rate": "1Gbit/s"},
+    "leaf_spine": {
+        "leaves": 3,
+        "spines": 2,
+        "hosts_per_leaf": 2,
+        "host_rate": "1Gbit/s",
+        "oversubscription": 2,
+        "delay": "5ms",
+    },
+    "fat_tree": {"k": 4, "rate": "1Gbit/s"},
+    "rail_optimized": {
+        "servers": 2,
+        "gpus_per_server": 2,
+        "nic_rate": "1Gbit/s",
+        "server_rate": "4Gbit/s",
+    },
+}
+INSTANCES: tuple[Policy, ...] = (*(kind() for kind in POLICIES.values()), TensorExpress(levels=20))
+
+
+@pytest.fixture(scope="module", params=sorted(FABRICS))
+def fabric(request: pytest.FixtureRequest) -> Fabric:
+    # A new kind of fabric fails here until it has a sample: the registry as a whole is what is checked.
+    return build(Spec(request.param, SAMPLES[request.param]))[1]
+
+
+@pytest.mark.parametrize("policy", INSTANCES, ids=repr)
+def test_every_policy_keeps_the_contract_on_every_fabric(policy, fabric):
+    check_policy(policy, fabric)
+
+
+# ------------------------------------------------------------------ the checker finds what is broken
+
+
+@dataclass(frozen=True)
+class Broken(Fair):
+    """Fair, and a base for policies that each break one rule."""
+
+    name: ClassVar[str] = "broken"
+    local: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Moody(Broken):
+    """Never says the same twice."""
+
+    calls: list[int] = field(default_factory=list)
+
+    def __call__(self, view: View) -> Plan:
+        self.calls.append(1)
+        return replace(super().__call__(view), rank=(view.flows.id + len(self.calls)) % 3)
+
+
+@dataclass(frozen=True)
+class Vandal(Broken):
+    """Writes into the view, over all locks."""
+
+    def __call__(self, view: View) -> Plan:
+        view.flows.sent.setflags(write=True)
+        view.flows.sent[:1] += 1.0
+        return super().__call__(view)
+
+
+@dataclass(frozen=True)
+class Gossip(Broken):
+    """Claims to be local and counts its neighbours."""
+
+    local: ClassVar[bool] = True
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=np.full(len(view.flows), min(len(view.flows), 3)))
+
+
+@dataclass(frozen=True)
+class Peeper(Broken):
+    """Claims not to look at sizes."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=(np.nan_to_num(view.flows.size) > 1e8).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Short(Broken):
+    """Forgets a flow."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=np.zeros(max(0, len(view.flows) - 1), np.int64))
+
+
+@dataclass(frozen=True)
+class Starver(Broken):
+    """Keeps one flow waiting for ever, and asks again and again."""
+
+    events: ClassVar[Event] = Event.FLOW_RELEASED
+
+    def __call__(self, view: View) -> Plan:
+        plan = super().__call__(view)
+        return replace(plan, rate=np.where(view.flows.id == 3, 0.0, math.inf), review_in=1.0)
+
+
+@dataclass(frozen=True)
+class Lazy(Broken):
+    """Halves what a flow could have."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rate=np.full(len(view.flows), view.capacity.min() / 8))
+
+
+class Loose(Fair):
+    """Not a frozen dataclass of its own parameters."""
+
+    __dataclass_params__ = None
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Moody(), "gave two plans"),
+        (Vandal(), "changed the view"),
+        (Gossip(), r"it is local, but plan\.rank of flow \d+ is 1 alone and [23] among others"),
+        (Peeper(), "depends on sizes; set clairvoyant = True"),
+        (Short(), r"plan\.rank must be an array of \d+ values"),
+        (Starver(), r"\d+ of \d+ flows had not ended after .* s, 100 times"),
+        (Lazy(), r"flow \d+ could have more, because no link of its path is full"),
+        (Loose(), "must be a frozen dataclass"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_checker_refuses(policy, message):
+    with pytest.raises(PolicyError, match=message):
+        check_policy(policy, star(6, 1e8))
+
+
+def test_a_policy_that_paces_on_purpose_can_be_checked_too():
+    check_policy(Lazy(), star(6, 1e8), work_conserving=False)
+    check_policy(Odd(), star(6, 1e8), work_conserving=False)
+
+
+@pytest.mark.parametrize("policy", [Table(), GlobalTable()])
+def test_the_tables_of_our_own_tests_keep_the_contract(policy):
+    check_policy(policy, star(5, 1e8))
+
+
+# ------------------------------------------------------------------ what each policy says
+
+
+def test_the_registry_makes_policies_by_name_and_refuses_what_it_does_not_know():
+    assert make(Spec("tensorexpress", {"levels": 4})) == TensorExpress(levels=4)
+    with pytest.raises(ScenarioError, match="no policy 'sbf'; did you mean 'sebf'"):
+        make(Spec("sbf"))
+    with pytest.raises(ScenarioError, match=r"policies\.fair: unknown parameter 'levels'"):
+        make(Spec("fair", {"levels": 1}))
+    with pytest.raises(ScenarioError, match=r"policies\.tensorexpress"):
+        make(Spec("tensorexpress", {"levels": -1}))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Keeps what it was shown."""
+
+    seen: list[View] = field(default_factory=list)
+
+    name: ClassVar[str] = "shown"
+    clairvoyant: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = Event.FLOW_RELEASED
+
+    def __call__(self, view: View) -> Plan:
+        self.seen.append(view)
+        return Fair()(view)
+
+
+def view_of(*coflows: list[tuple[int, int, float]], hosts: int = 6) -> View:
+    """The view at 0 s of coflows (source, destination, bytes) on a switch of 1 B/s."""
+    case, spy = Case(hosts), Shown()
+    for flows in coflows:
+        case.coflow(*flows)
+    run(case.build(), star(hosts, 1.0), spy)
+    return spy.seen[0]
+
+
+def test_fair_marks_nothing():
+    plan = Fair()(view_of([(0, 1, 1.0)], [(0, 2, 5.0)]))
+    assert plan.rank.tolist() == [BEST_EFFORT, BEST_EFFORT]
+    assert np.isinf(plan.rate).all()
+
+
+def test_fifo_ranks_coflows_by_arrival():
+    assert Fifo()(view_of([(0, 1, 9.0), (2, 1, 1.0)], [(0, 2, 5.0)])).rank.tolist() == [0, 0, 1]
+
+
+def test_sebf_orders_by_the_bottleneck_and_not_by_bytes_or_width():
+    # Gamma: 3 s (host 1 receives 3 B), 4 s (one flow), 2 s (8 B spread over four ports).
+    wide = [(2, 3, 2.0), (3, 2, 2.0), (4, 5, 2.0), (5, 4, 2.0)]
+    plan = Sebf()(view_of([(0, 1, 1.0), (2, 1, 2.0)], [(0, 3, 4.0)], wide))
+    assert plan.rank.tolist() == [1, 1, 2, 0, 0, 0, 0]
+
+
+def test_madd_gives_the_least_rates_that_end_a_coflow_together_and_the_rest_in_order():
+    # A: 4 B over 0 -> 1 (Gamma 4), so 2 B over 2 -> 3 go at 1/2. B's 1 B over 5 -> 1 finds port 1 used up:
+    # all of B waits. What is left over goes out in order: A's second flow gets the other half of port 2.
+    plan = Sebf()(view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0), (5, 1, 1.0)]))
+    assert plan.rank.tolist() == [0, 0, 1, 1]
+    np.testing.assert_allclose(plan.rate, [1.0, 1.0, 0.0, 0.0])
+    # Without its flow into the used-up port, B has its own 1/2 B/s, and nothing is left over.
+    plan = Sebf()(view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0)]))
+    np.testing.assert_allclose(plan.rate, [1.0, 0.5, 0.5])
+
+
+def test_tensorexpress_splits_the_consumption_order_over_the_queues():
+    view = view_of([(0, 1, 1.0)] * 10)
+    flows = replace(view.flows, need=np.arange(10), need_span=np.full(10, 10))
+    for queues, levels, right in (
+        (8, 0, [0, 0, 1, 2, 3, 4, 4, 5, 6, 7]),
+        (8, 2, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]),
+        (None, 0, list(range(10))),
+    ):
+        plan = TensorExpress(levels)(replace(view, flows=flows, queues=queues))
+        assert plan.rank.tolist() == right
