@@ -113,7 +113,9 @@ def _open_links(group: Ints, weight: Floats, indptr: Ints, links: Ints, s: Scrat
 
 
 @nb.njit(cache=True)
-def _freeze(b: int, value: float, weight: Floats, indptr: Ints, links: Ints, s: Scratch, rate: Floats) -> None:
+def _freeze(
+    b: int, value: float, weight: Floats, indptr: Ints, links: Ints, s: Scratch, rate: Floats
+) -> None:
     rate[b] = value
     for k in range(indptr[b], indptr[b + 1]):
         link = links[k]

@@ -52,9 +52,19 @@ def classes(rank: Ints, queues: int | None) -> Ints:
     return out
 
 
-def interim_class(queues: int | None) -> int:
-    """The class of a flow that no decision has covered yet: that of unmarked traffic."""
+def unmarked_class(queues: int | None) -> int:
+    """The class of traffic that no decision ever named: the last one."""
     return BEST_EFFORT if queues is None else queues - 1
+
+
+def interim_class(class_of_coflow: Ints) -> Ints:
+    """The class of flows that no decision covers yet, given their coflows' class (-1: none yet).
+
+    They ride with their coflow, or in the most urgent class: most coflows end before any coordinator could
+    speak of them, and one that turns out large has lost nothing by a few milliseconds at the top (Aalo,
+    SIGCOMM 2015, section 4.1, starts every coflow there for the same reason).
+    """
+    return np.maximum(class_of_coflow, 0)
 
 
 def _without_sizes(view: View) -> View:

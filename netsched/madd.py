@@ -40,12 +40,16 @@ def rates_in_order(
         flows = member[first[r] : first[r + 1]]
         gamma = _gamma(flows, remaining, indptr, links, capacity, free, load)
         if gamma == np.inf or gamma <= 0.0:
+            for f in flows:
+                rate[f] = np.inf
             continue
         for f in flows:
             rate[f] = remaining[f] / gamma
             for k in range(indptr[f], indptr[f + 1]):
                 free[links[k]] = max(0.0, free[links[k]] - rate[f])
     for f in member:
+        if rate[f] == np.inf:
+            continue
         spare = np.inf
         for k in range(indptr[f], indptr[f + 1]):
             link = links[k]

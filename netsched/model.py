@@ -180,7 +180,8 @@ class CoflowView:
     """The coflows with an active flow, one row each, in order of arrival (first release, then id).
 
     `size` is the bytes of all its flows, released or not (NaN if not clairvoyant); `sent` the bytes
-    carried so far, finished flows included; `n_flows` and `n_finished` count its flows.
+    carried so far, finished flows included; `n_flows` and `n_finished` count its flows. `cls` is the
+    class that the last decision in effect gave it, -1 before its first.
     """
 
     id: Ints
@@ -193,6 +194,7 @@ class CoflowView:
     n_finished: Ints
     weight: Floats
     deadline: Floats
+    cls: Ints
 
     def __len__(self) -> int:
         return len(self.id)
@@ -297,7 +299,7 @@ class Emulation:
     """How the scenario meets a real kernel. Rates and sizes are both multiplied by `scale` (times stay)."""
 
     scale: float
-    chunk: int = 16384
+    chunk: int = 4096
     delay: str = "strict"
 
 

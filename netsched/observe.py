@@ -57,11 +57,13 @@ def view(
     now: float,
     events: Event,
     in_flight: Ints = NO_FLOWS,
+    class_of_coflow: Ints | None = None,
 ) -> View:
     """What a policy sees of the given active flows, which have `remaining` bytes (aligned with `flows`).
 
     `in_flight` are flows that have sent everything and not ended: no rows of the view, but their bytes count
-    as sent by their coflows.
+    as sent by their coflows. `class_of_coflow` has the class of every coflow of the workload, -1 for none yet
+    (None: no coflow has one).
     """
     columns = fixed.workload.flows
     size = columns.size[flows]
@@ -90,7 +92,7 @@ def view(
     return View(
         now=now,
         flows=flow_view,
-        coflows=_coflow_view(fixed, ledger, coflows, under_way),
+        coflows=_coflow_view(fixed, ledger, coflows, under_way, class_of_coflow),
         jobs=_job_view(fixed, ledger, coflows),
         capacity=fixed.capacity,
         queues=fixed.queues,
@@ -109,7 +111,9 @@ def _coflow_rows(ledger: Ledger, coflow: Ints) -> tuple[Ints, Ints]:
     return ids, row
 
 
-def _coflow_view(fixed: Static, ledger: Ledger, ids: Ints, under_way: Floats) -> CoflowView:
+def _coflow_view(
+    fixed: Static, ledger: Ledger, ids: Ints, under_way: Floats, class_of_coflow: Ints | None
+) -> CoflowView:
     columns = fixed.workload.coflows
     _, job_row = np.unique(columns.job[ids], return_inverse=True)
     return CoflowView(
@@ -123,6 +127,7 @@ def _coflow_view(fixed: Static, ledger: Ledger, ids: Ints, under_way: Floats) ->
         n_finished=_frozen(fixed.coflow_flows[ids] - ledger.coflow_left[ids]),
         weight=_frozen(columns.weight[ids]),
         deadline=_frozen(columns.deadline[ids]),
+        cls=_frozen(np.full(len(ids), -1) if class_of_coflow is None else class_of_coflow[ids]),
     )
 
 

@@ -85,7 +85,7 @@ class _Control(_Section):
 
 class _Emulation(_Section):
     scale: Annotated[float, BeforeValidator(_scale)]
-    chunk: Annotated[int, BeforeValidator(_chunk)] = 16384
+    chunk: Annotated[int, BeforeValidator(_chunk)] = 4096
     delay: Literal["strict", "best-effort"] = "strict"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netsched import bundles, ledger as books
-from netsched.control import Cadence, decide, interim_class
+from netsched.control import Cadence, decide, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import Connections, Control, Event, Ints, Outcome, Plan, Policy, Transport, Workload
@@ -96,7 +96,7 @@ def _open(
         fabric.capacity,
         queued,
     )
-    bun.rank[:] = interim_class(queues)
+    bun.rank[:] = unmarked_class(queues)
     return _Run(
         fabric=fabric,
         policy=policy,
@@ -173,13 +173,22 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
 
 def _coordinate(run: _Run, fresh: Ints) -> None:
     """Decide if it is time to, and put into effect what was decided `control.delay` ago."""
-    run.bundles.rank[fresh] = _interim(run, fresh)
+    run.bundles.rank[fresh] = interim_class(run.class_of_coflow[run.ledger.flow_coflow[fresh]])
     placed = not len(fresh)
     if _due(run) <= run.now:
         flows, in_flight = _active(run)
         bundles.settle_left(run.bundles, flows)
         happened = run.cadence.since(run.now)
-        seen = view(run.fixed, run.ledger, flows, run.bundles.left[flows], run.now, happened, in_flight)
+        seen = view(
+            run.fixed,
+            run.ledger,
+            flows,
+            run.bundles.left[flows],
+            run.now,
+            happened,
+            in_flight,
+            run.class_of_coflow,
+        )
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
         run.cadence.decided(run.now, plan)
@@ -190,12 +199,6 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
         placed = True
     if not placed:
         bundles.insert_all(run.bundles, run.index, fresh)
-
-
-def _interim(run: _Run, fresh: Ints) -> Ints:
-    """Until a decision covers it, a flow rides with its coflow, or unmarked if that has no class yet."""
-    known = run.class_of_coflow[run.ledger.flow_coflow[fresh]]
-    return np.where(known >= 0, known, interim_class(run.fixed.queues))
 
 
 def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:

@@ -88,7 +88,9 @@ def show_size(value: float) -> str:
 
 
 def show_rate(value: float) -> str:
-    return _scaled(value * 8, ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")))
+    return _scaled(
+        value * 8, ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
+    )
 
 
 def show_time(value: float) -> str:

@@ -45,8 +45,11 @@ class Crew:
         """Send each endpoint a JSON body and wait for its answer of the matching kind."""
         for end, body in zip(self.control, bodies, strict=True):
             wire.send_json(end, kind, body)
-        expected = wire.OPENED if kind == wire.OPEN else kind
-        return [self._answer(host, expected) for host in range(len(self.control))]
+        return self.expect(wire.OPENED if kind == wire.OPEN else kind)
+
+    def expect(self, kind: int) -> list[Any]:
+        """Wait for one answer of this kind from each endpoint."""
+        return [self._answer(host, kind) for host in range(len(self.control))]
 
     def _answer(self, host: int, kind: int) -> Any:
         end = self.control[host]
@@ -115,7 +118,7 @@ def window(rate: float) -> int:
 def start_endpoints(
     net: EmulatedNetwork, *, queued: bool, chunk: int, scale: float, progress: bool, nap: float
 ) -> Crew:
-    """One endpoint per host, not yet connected to each other. Their agents must be ready."""
+    """One endpoint per host, listening, not yet connected to each other. Their agents must be ready."""
     slowest = min(nic.rate for host in range(len(net.fabric.hosts)) for nic in net.nics(host))
     ends: list[socket.socket] = []
     processes: list[subprocess.Popen[bytes]] = []
@@ -132,4 +135,6 @@ def start_endpoints(
         processes.append(net.popen(name, argv, pass_fds=(theirs.fileno(),)))
         theirs.close()
         ends.append(ours)
-    return Crew(tuple(ends), tuple(processes))
+    crew = Crew(tuple(ends), tuple(processes))
+    crew.expect(wire.OPENED)
+    return crew

@@ -28,6 +28,7 @@ PORT: Final = 5001
 _SO_RCVBUFFORCE: Final = 33
 _RECEIVE_BUFFER: Final = 1 << 20
 _PROGRESS_S: Final = 0.004
+_EARN_S: Final = 0.001
 _DIAL_S: Final = 5.0
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
@@ -101,11 +102,10 @@ class Endpoint:
             self._poll.unregister(fd)
 
     def run(self) -> None:
-        """Work until told to quit or the conductor is gone."""
+        """Say that peers can connect, then work until told to quit or the conductor is gone."""
+        wire.send_json(self._control, wire.OPENED, 0)
         while True:
-            events = self._poll.poll(
-                _PROGRESS_S if self._receiver.touched and self._config.progress else None
-            )
+            events = self._poll.poll(self._patience())
             for fd, _ in events:
                 if fd == self._control.fileno():
                     if not self._obey():
@@ -116,9 +116,17 @@ class Endpoint:
                     self._receiver.read(fd)
                 else:
                     self._sender.pump(fd)
+            if self._sender.throttled:
+                self._sender.earn()
             self._report()
             if self._config.nap > 0:
                 time.sleep(self._config.nap)
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for something to happen, None for as long as it takes."""
+        if self._sender.throttled:
+            return _EARN_S
+        return _PROGRESS_S if self._receiver.touched and self._config.progress else None
 
     def _accept(self) -> None:
         while True:

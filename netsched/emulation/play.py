@@ -185,7 +185,9 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
     share = play.arrived[flows] / play.wire_bytes[flows]
     remaining = play.fixed.workload.flows.size[flows] * (1.0 - share)
     plan = decide(
-        play.policy, view(play.fixed, play.ledger, flows, remaining, now, happened), play.fixed.queues
+        play.policy,
+        view(play.fixed, play.ledger, flows, remaining, now, happened, class_of_coflow=play.class_of_coflow),
+        play.fixed.queues,
     )
     if (plan.weight != 1.0).any() or (plan.path >= 0).any():
         raise PolicyError(
@@ -197,15 +199,12 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
 
 
 def _coordinate(play: Play, fresh: Ints, now: float) -> None:
-    if len(fresh):
-        known = play.class_of_coflow[play.ledger.flow_coflow[fresh]]
-        interim = np.where(known >= 0, known, interim_class(play.fixed.queues))
-        play.cls[fresh] = interim
+    play.cls[fresh] = interim_class(play.class_of_coflow[play.ledger.flow_coflow[fresh]])
     if not play.cadence.pending:
         play.since = np.inf
     if play.cadence.due() <= now and play.ledger.count[books.FLOWS_LEFT]:
         flows = books.sweep(play.ledger).copy()
-        plan = _decide(play, flows, now, play.cadence.pending)
+        plan = _decide(play, flows, now, play.cadence.since(now))
         # The scenario's delay counts from the event, so that our own reaction time is a part of it.
         at = min(now, max(play.since, play.cadence.due()))
         play.cadence.decided(at, plan)

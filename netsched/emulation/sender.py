@@ -11,15 +11,18 @@ import bisect
 import contextlib
 import math
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from netsched.emulation.wire import CHUNK, HELLO, HELLO_BYTES
 
-_SO_MAX_PACING_RATE: Final = 47
 _TCP_NOTSENT_LOWAT: Final = 25
-_UNPACED: Final = (1 << 64) - 1
+_BURST_S: Final = 5e-3
+"""What a capped connection may make up for after a pause, in seconds of its cap: a few turns of the event loop."""
+_PIECE: Final = 1448
+"""A capped connection sends as soon as it may send so many bytes: a full segment."""
 
 Key = tuple[int, int, int]
 """(lane, destination address, class); the lane is -1 where every flow has a connection of its own."""
@@ -48,16 +51,30 @@ class Connection:
     sock: socket.socket
     queue: list[tuple[int, Flow]] = field(default_factory=list)
     unsent: memoryview = field(default_factory=lambda: memoryview(b""))
-    pace: float = math.inf
     watched: bool = False
+    rate: float = math.inf
+    tokens: float = 0.0
+    stamp: float = 0.0
 
     def cap(self) -> float:
-        """The connection may send as fast as all the flows that it carries together."""
+        """The connection may send as fast as all the flows that it carries together. Bytes/s of the scenario."""
         return sum(flow.cap for _, flow in self.queue)
+
+    def refill(self, now: float, largest: float) -> None:
+        """Earn what the present rate (bytes/s on the wire) gave since the last look, up to `largest` bytes."""
+        if math.isinf(self.rate):
+            self.tokens = largest
+        else:
+            self.tokens = min(largest, self.tokens + self.rate * (now - self.stamp))
+        self.stamp = now
 
 
 class Sender:
     """All connections that leave this host.
+
+    A rate cap is kept here, by tokens, and not by SO_MAX_PACING_RATE: the kernel spaces the next segment by
+    the rate at which the last one left, so one segment sent at 100 bytes/s would hold a connection for
+    15 s, whatever its flows may do by then.
 
     `dial(dst, cls)` makes a connected, marked, non-blocking socket; `watch(fd, on)` asks the event loop to
     call `pump` when the socket takes more. `queued`: flows of one lane and class share a connection.
@@ -81,6 +98,7 @@ class Sender:
         self._lanes: dict[Key, Connection] = {}
         self._idle: dict[Key, list[Connection]] = {}
         self._by_fd: dict[int, Connection] = {}
+        self._thirsty: set[Connection] = set()
         self.sent = 0
         self.opened = 0
 
@@ -145,22 +163,39 @@ class Sender:
         if not self._queued and not connection.queue:
             self._idle.setdefault(connection.key, []).append(connection)
 
+    @property
+    def throttled(self) -> bool:
+        """Does a connection wait for its cap to let it send?"""
+        return bool(self._thirsty)
+
+    def earn(self) -> None:
+        """Send over the capped connections that may send again."""
+        for connection in list(self._thirsty):
+            self._thirsty.discard(connection)
+            self.pump(connection.sock.fileno())
+
     def _ready(self, connection: Connection) -> None:
-        """Set the pace of what the connection now carries, and watch it if there is something to send."""
-        cap = connection.cap() if connection.queue else connection.pace
-        if cap != connection.pace and cap > 0:
-            rate = _UNPACED if math.isinf(cap) else max(1, round(cap * self._scale))
-            value = rate.to_bytes(8, "little")
-            connection.sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, value)
-            connection.pace = cap
-        wanted = bool(connection.unsent) or bool(connection.queue and cap > 0)
+        """Note the rate of what the connection now carries, and watch it if there is something to send."""
+        cap = connection.cap() if connection.queue else 0.0
+        rate = cap * self._scale
+        if rate != connection.rate:
+            connection.refill(time.monotonic(), self._most(connection))
+            connection.rate = rate
+        thirsty = bool(connection.queue) and 0 < cap < math.inf and connection in self._thirsty
+        wanted = bool(connection.unsent) or bool(connection.queue and cap > 0 and not thirsty)
+        if not connection.queue or not 0 < cap < math.inf:
+            self._thirsty.discard(connection)
         if wanted != connection.watched:
             connection.watched = wanted
             self._watch(connection.sock.fileno(), wanted)
 
+    def _most(self, connection: Connection) -> float:
+        return math.inf if math.isinf(connection.rate) else self._chunk + connection.rate * _BURST_S
+
     def pump(self, fd: int) -> None:
-        """Send chunks over this connection until the kernel takes no more."""
+        """Send chunks over this connection until the kernel, or its cap, takes no more."""
         connection = self._by_fd[fd]
+        connection.refill(time.monotonic(), self._most(connection))
         with contextlib.suppress(BlockingIOError):
             while True:
                 if not connection.unsent:
@@ -176,6 +211,12 @@ class Sender:
         """About one chunk's worth of bytes: the next chunk of the first flow, and small flows behind it."""
         parts: list[bytes | memoryview] = []
         room = self._chunk
+        if connection.tokens < self._chunk and connection.queue:
+            room = int(connection.tokens)
+            if room < min(_PIECE, connection.queue[0][1].left):
+                if 0 < connection.rate < math.inf:
+                    self._thirsty.add(connection)
+                return memoryview(b"")
         # The queue's cap counts, not the first flow's: it goes in order, and must not stall behind a 0.
         while room >= CHUNK.size and any(flow.cap > 0 for _, flow in connection.queue):
             flow = connection.queue[0][1]
@@ -190,6 +231,7 @@ class Sender:
             ]
             room -= size
             flow.left -= size
+            connection.tokens -= size
             if flow.left == 0:
                 connection.queue.pop(0)
                 flow.carrier = None

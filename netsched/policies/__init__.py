@@ -11,9 +11,7 @@ from netsched.policies.fifo import Fifo
 from netsched.policies.sebf import Sebf
 from netsched.policies.tensorexpress import TensorExpress
 
-POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fair, Fifo, Sebf, TensorExpress)
-}
+POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Fair, Fifo, Sebf, TensorExpress)}
 
 
 def make(spec: Spec) -> Policy:
