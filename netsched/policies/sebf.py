@@ -9,6 +9,7 @@ import numpy as np
 
 from netsched.model import Event, Plan, View
 from netsched.policies.base import bottlenecks, plan_of
+from netsched.units import Duration
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Sebf:
     would be overtaken, and any number of small coflows may share one.
     """
 
-    first: float = 1e-3
+    first: Duration = 1e-3
     factor: float = 8.0
 
     name: ClassVar[str] = "sebf"

@@ -1,0 +1,70 @@
+"""Every example of the README and of docs/ is run as it stands there."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def commands() -> list[tuple[str, str]]:
+    found = [
+        (page.name, line[2:])
+        for page in PAGES
+        for block in blocks(page, "console")
+        for line in block.splitlines()
+        if line.startswith("$ ")
+    ]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder that looks like the repository to a command, and keeps what it writes."""
+    for name in ("scenarios", "topologies", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def test_the_readme_has_examples():
+    assert len(commands()) >= 5
+    assert len(blocks(ROOT / "README.md", "yaml")) == 1
+
+
+@pytest.mark.parametrize(("page", "command"), commands())
+def test_every_command_of_a_page_works(page, command, folder):
+    argv = shlex.split(command)
+    modules = {"netsched": "netsched", "netsched-agent": "hostagent"}
+    assert argv[0] in modules, f"{page}: {command} is no command of ours"
+    done = subprocess.run(
+        [sys.executable, "-m", modules[argv[0]], *argv[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, f"{page}: {command}\n{done.stderr}"
+
+
+def test_the_scenario_of_the_readme_runs(folder):
+    (folder / "two-jobs.yaml").write_text(blocks(ROOT / "README.md", "yaml")[0])
+    argv = ["run", "two-jobs.yaml", "--engine", "sim", "--no-plots", "--policy", "fair"]
+    done = subprocess.run(
+        [sys.executable, "-m", "netsched", *argv],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fair" in done.stdout
