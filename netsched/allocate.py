@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
+from netsched.jit import kernel
 from netsched.model import Floats, Ints
-
-_NOISE = 1e-10
-"""Capacity left over below this share of the link is rounding, not bandwidth for a lower class."""
 
 
 class Scratch(NamedTuple):
-    """Working arrays of `allocate`, sized once: per link, and reset by the function itself."""
+    """Working arrays, sized once: per link up to `stamp` (reset by who uses them), then per bundle."""
 
     residual: Floats
     weight: Floats
@@ -27,9 +24,18 @@ class Scratch(NamedTuple):
     first: Ints
     level: Floats
     used: Ints
+    stamp: Ints
+    group: Ints
+    by_cap: Ints
+    spare: Ints
+    cap_level: Floats
+    members: Ints
+    weight_of: Floats
+    cap_of: Floats
+    rate_of: Floats
 
 
-def scratch(n_links: int) -> Scratch:
+def scratch(n_links: int, n_bundles: int, n_uses: int) -> Scratch:
     return Scratch(
         residual=np.zeros(n_links),
         weight=np.zeros(n_links),
@@ -37,10 +43,19 @@ def scratch(n_links: int) -> Scratch:
         first=np.zeros(n_links + 1, np.int64),
         level=np.zeros(n_links),
         used=np.zeros(n_links, np.int64),
+        stamp=np.zeros(n_links, np.int64),
+        group=np.zeros(n_bundles, np.int64),
+        by_cap=np.zeros(n_bundles, np.int64),
+        spare=np.zeros(n_bundles, np.int64),
+        cap_level=np.zeros(n_bundles),
+        members=np.zeros(n_uses, np.int64),
+        weight_of=np.zeros(n_bundles),
+        cap_of=np.zeros(n_bundles),
+        rate_of=np.zeros(n_bundles),
     )
 
 
-@nb.njit(cache=True)
+@kernel
 def _sift(heap: Ints, level: Floats, n: int, i: int) -> None:
     """Move the link at position i of the min-heap of the first n links down to where it belongs."""
     link = heap[i]
@@ -58,22 +73,24 @@ def _sift(heap: Ints, level: Floats, n: int, i: int) -> None:
     heap[i] = link
 
 
-@nb.njit(cache=True)
-def _caps_fit(group: Ints, cap: Floats, indptr: Ints, links: Ints, s: Scratch, rate: Floats) -> bool:
+@kernel
+def caps_fit(
+    group: Ints, cap: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, rate: Floats
+) -> bool:
     """If every bundle of the group can have its cap at once, give it and return True; else change nothing."""
     for b in group:
-        if not np.isfinite(cap[b]):
+        if not cap[b] < np.inf:
             return False
     for b in group:
-        for k in range(indptr[b], indptr[b + 1]):
+        for k in range(indptr[row[b]], indptr[row[b] + 1]):
             s.weight[links[k]] += cap[b]
     fits = True
     for b in group:
-        for k in range(indptr[b], indptr[b + 1]):
+        for k in range(indptr[row[b]], indptr[row[b] + 1]):
             if s.weight[links[k]] > s.residual[links[k]] * (1 + 1e-9):
                 fits = False
     for b in group:
-        for k in range(indptr[b], indptr[b + 1]):
+        for k in range(indptr[row[b]], indptr[row[b] + 1]):
             link = links[k]
             if fits:
                 s.residual[link] = max(0.0, s.residual[link] - cap[b])
@@ -83,12 +100,12 @@ def _caps_fit(group: Ints, cap: Floats, indptr: Ints, links: Ints, s: Scratch, r
     return fits
 
 
-@nb.njit(cache=True)
-def _open_links(group: Ints, weight: Floats, indptr: Ints, links: Ints, s: Scratch) -> tuple[int, Ints]:
-    """Sum the claims per link; the number of links in use, and who is on each (`first` points into it)."""
-    n_used, total = 0, 0
+@kernel
+def _open_links(group: Ints, weight: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch) -> int:
+    """Sum the claims per link; the number of links in use; `members` from `first` on says who is on each."""
+    n_used = 0
     for b in group:
-        for k in range(indptr[b], indptr[b + 1]):
+        for k in range(indptr[row[b]], indptr[row[b] + 1]):
             link = links[k]
             if s.n_open[link] == 0:
                 s.used[n_used] = link
@@ -96,67 +113,90 @@ def _open_links(group: Ints, weight: Floats, indptr: Ints, links: Ints, s: Scrat
                 s.weight[link] = 0.0
             s.n_open[link] += 1
             s.weight[link] += weight[b]
-            total += 1
     at = 0
     for u in range(n_used):
         link = s.used[u]
         s.first[link] = at
         at += s.n_open[link]
         s.n_open[link] = 0
-    members = np.empty(total, np.int64)
+    members = s.members
     for b in group:
-        for k in range(indptr[b], indptr[b + 1]):
+        for k in range(indptr[row[b]], indptr[row[b] + 1]):
             link = links[k]
             members[s.first[link] + s.n_open[link]] = b
             s.n_open[link] += 1
-    return n_used, members
+    return n_used
 
 
-@nb.njit(cache=True)
+@kernel
 def _freeze(
-    b: int, value: float, weight: Floats, indptr: Ints, links: Ints, s: Scratch, rate: Floats
+    b: int, value: float, weight: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, rate: Floats
 ) -> None:
     rate[b] = value
-    for k in range(indptr[b], indptr[b + 1]):
+    for k in range(indptr[row[b]], indptr[row[b] + 1]):
         link = links[k]
         s.residual[link] = max(0.0, s.residual[link] - value)
         s.weight[link] -= weight[b]
 
 
-@nb.njit(cache=True)
+@kernel
 def _link_level(s: Scratch, link: int, tiny: float) -> float:
     return s.residual[link] / s.weight[link] if s.weight[link] > tiny else np.inf
 
 
-@nb.njit(cache=True)
+@kernel
+def sort_by(key: Floats | Ints, items: Ints, spare: Ints) -> None:
+    """Sort `items` by key[item], in place and stable, with as long an array to help (merge sort)."""
+    n, width = len(items), 1
+    while width < n:
+        for low in range(0, n, 2 * width):
+            middle, high = min(low + width, n), min(low + 2 * width, n)
+            i, j = low, middle
+            for at in range(low, high):
+                if j >= high or (i < middle and key[items[i]] <= key[items[j]]):
+                    spare[at] = items[i]
+                    i += 1
+                else:
+                    spare[at] = items[j]
+                    j += 1
+        for at in range(n):
+            items[at] = spare[at]
+        width *= 2
+
+
+@kernel
+def _sort_capped(group: Ints, weight: Floats, cap: Floats, s: Scratch) -> int:
+    """Write the bundles that have a cap into `by_cap`, as a rising level reaches them; their number."""
+    n = 0
+    for b in group:
+        if cap[b] < np.inf:
+            s.by_cap[n] = b
+            s.cap_level[b] = cap[b] / weight[b]
+            n += 1
+    sort_by(s.cap_level, s.by_cap[:n], s.spare)
+    return n
+
+
+@kernel
 def water_fill(
-    group: Ints, weight: Floats, cap: Floats, indptr: Ints, links: Ints, s: Scratch, rate: Floats
+    group: Ints, weight: Floats, cap: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, rate: Floats
 ) -> None:
     """Weighted max-min with caps for one class on `s.residual`, which is reduced by what is given out.
 
     `group` lists bundles; `weight` and `cap` are totals per bundle, `rate` receives totals. Open bundles
     are marked by rate < 0 while the level rises.
     """
-    if len(group) == 0 or _caps_fit(group, cap, indptr, links, s, rate):
+    if len(group) == 0 or caps_fit(group, cap, row, indptr, links, s, rate):
         return
-    n_used, members = _open_links(group, weight, indptr, links, s)
-    n_capped = 0
+    n_used = _open_links(group, weight, row, indptr, links, s)
     smallest = np.inf
     for b in group:
         rate[b] = -1.0
         smallest = min(smallest, weight[b])
-        if np.isfinite(cap[b]):
-            n_capped += 1
     tiny = smallest * 1e-9
-    by_cap = np.empty(n_capped, np.int64)
-    key = np.empty(n_capped)
-    n_capped = 0
-    for b in group:
-        if np.isfinite(cap[b]):
-            by_cap[n_capped] = b
-            key[n_capped] = cap[b] / weight[b]
-            n_capped += 1
-    by_cap = by_cap[np.argsort(key, kind="mergesort")]
+    n_capped = _sort_capped(group, weight, cap, s)
+    by_cap = s.by_cap
+    members = s.members
     heap = s.used
     for u in range(n_used):
         s.level[heap[u]] = _link_level(s, heap[u], tiny)
@@ -168,7 +208,7 @@ def water_fill(
             next_cap += 1
         while n_heap:
             current = _link_level(s, heap[0], tiny)
-            if current <= s.level[heap[0]] or current == np.inf and s.level[heap[0]] == np.inf:
+            if current <= s.level[heap[0]] or (current == np.inf and s.level[heap[0]] == np.inf):
                 break
             s.level[heap[0]] = current
             _sift(heap, s.level, n_heap, 0)
@@ -176,7 +216,7 @@ def water_fill(
         if next_cap < n_capped:
             b = by_cap[next_cap]
             if cap[b] <= link_level * weight[b]:
-                _freeze(b, cap[b], weight, indptr, links, s, rate)
+                _freeze(b, cap[b], weight, row, indptr, links, s, rate)
                 left -= 1
                 continue
         if link_level == np.inf:
@@ -185,7 +225,7 @@ def water_fill(
         for m in range(s.first[link], s.first[link] + s.n_open[link]):
             b = members[m]
             if rate[b] < 0:
-                _freeze(b, link_level * weight[b], weight, indptr, links, s, rate)
+                _freeze(b, link_level * weight[b], weight, row, indptr, links, s, rate)
                 left -= 1
         s.level[link] = np.inf
         s.weight[link] = 0.0
@@ -195,47 +235,3 @@ def water_fill(
         s.weight[s.used[u]] = 0.0
     for b in group:
         rate[b] = max(rate[b], 0.0)
-
-
-@nb.njit(cache=True)
-def allocate(
-    order: Ints,
-    rank: Ints,
-    weight: Floats,
-    cap: Floats,
-    indptr: Ints,
-    links: Ints,
-    capacity: Floats,
-    s: Scratch,
-    rate: Floats,
-) -> bool:
-    """Total rate of every bundle in `order` (bundles sorted by class); True if each has its full cap.
-
-    order     bundles, int64, sorted by `rank`
-    rank      class per bundle; a lower one is served before a higher one sees any capacity
-    weight    share inside the class, summed over the bundle's connections
-    cap       bytes/s, summed over the bundle's connections, inf for none
-    indptr    bundle b crosses links[indptr[b]:indptr[b+1]]
-    capacity  bytes/s per link
-    rate      receives bytes/s per bundle
-    """
-    for b in order:
-        for k in range(indptr[b], indptr[b + 1]):
-            s.residual[links[k]] = capacity[links[k]]
-    at, n = 0, len(order)
-    while at < n:
-        end = at + 1
-        while end < n and rank[order[end]] == rank[order[at]]:
-            end += 1
-        water_fill(order[at:end], weight, cap, indptr, links, s, rate)
-        if end < n:
-            for b in order[at:end]:
-                for k in range(indptr[b], indptr[b + 1]):
-                    if s.residual[links[k]] < capacity[links[k]] * _NOISE:
-                        s.residual[links[k]] = 0.0
-        at = end
-    at_cap = True
-    for b in order:
-        if not rate[b] >= cap[b]:
-            at_cap = False
-    return at_cap

@@ -41,15 +41,26 @@ def classes(rank: Ints, queues: int | None) -> Ints:
     marked = rank != BEST_EFFORT
     if queues is None:
         out = np.full(len(rank), BEST_EFFORT, np.int64)
-        out[marked] = np.unique(rank[marked], return_inverse=True)[1]
+        out[marked] = _dense(rank[marked])
         return out
     out = np.full(len(rank), queues - 1, np.int64)
     if marked.any():
         named = rank[marked]
         if named.max() >= queues:
-            named = np.unique(named, return_inverse=True)[1]
+            named = _dense(named)
         out[marked] = np.minimum(named, queues - 1)
     return out
+
+
+def _dense(rank: Ints) -> Ints:
+    """The place of each rank among the distinct ones: without sorting where they are small."""
+    top = int(rank.max(initial=-1))
+    if top > 4 * len(rank) + 1024:
+        return np.unique(rank, return_inverse=True)[1]
+    present = np.zeros(top + 1, np.int64)
+    present[rank] = 1
+    place = np.cumsum(present) - 1
+    return place[rank]
 
 
 def unmarked_class(queues: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Minimum-allocation rates for coflows in a given order, then backfilling (Varys, SIGCOMM 2014, section 4.2)."""
+"""Minimum-allocation rates for coflows in order, then backfilling (Varys, SIGCOMM 2014, section 4.2)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,52 @@ _USED_UP = 1e-9
 
 
 @nb.njit(cache=True)
+def _by_rank(rank: Ints, n_ranks: int) -> tuple[Ints, Ints]:
+    """The flows in order of rank, and where each rank begins among them. (n_ranks + 1,), (flows,)"""
+    first = np.zeros(n_ranks + 1, np.int64)
+    for r in rank:
+        first[r + 1] += 1
+    for r in range(n_ranks):
+        first[r + 1] += first[r]
+    fill = first[:-1].copy()
+    member = np.empty(len(rank), np.int64)
+    for f in range(len(rank)):
+        member[fill[rank[f]]] = f
+        fill[rank[f]] += 1
+    return first, member
+
+
+@nb.njit(cache=True)
+def most_loaded(
+    coflow: Ints, n_coflows: int, amount: Floats, indptr: Ints, links: Ints, capacity: Floats
+) -> Floats:
+    """Per coflow the most of `amount` (bytes per flow) on a link over its capacity, in seconds.
+
+    coflow   row of the flow's coflow, 0..n_coflows-1; flow f crosses links[indptr[f]:indptr[f+1]]
+    """
+    first, member = _by_rank(coflow, n_coflows)
+    load = np.zeros(len(capacity))
+    most = np.zeros(n_coflows)
+    for c in range(n_coflows):
+        most[c] = _gamma(member[first[c] : first[c + 1]], amount, indptr, links, capacity, capacity, load)
+    return most
+
+
+@nb.njit(cache=True)
 def rates_in_order(
     rank: Ints, n_ranks: int, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats
 ) -> Floats:
-    """Rates in bytes/s, one per flow: MADD for the coflows in order of `rank`, then what is left over in that order.
+    """Rates in bytes/s, one per flow: MADD for the coflows in order of `rank`, then what is left over.
 
     rank       position of the flow's coflow in the order, 0..n_ranks-1
     remaining  bytes of the flow
     indptr     flow f crosses links[indptr[f]:indptr[f+1]]
     capacity   bytes/s per link
     """
-    n = len(rank)
-    first = np.zeros(n_ranks + 1, np.int64)
-    for f in range(n):
-        first[rank[f] + 1] += 1
-    for r in range(n_ranks):
-        first[r + 1] += first[r]
-    fill = first[:-1].copy()
-    member = np.empty(n, np.int64)
-    for f in range(n):
-        member[fill[rank[f]]] = f
-        fill[rank[f]] += 1
+    first, member = _by_rank(rank, n_ranks)
     free = capacity.astype(np.float64).copy()
     load = np.zeros(len(capacity))
-    rate = np.zeros(n)
+    rate = np.zeros(len(rank))
     for r in range(n_ranks):
         flows = member[first[r] : first[r + 1]]
         gamma = _gamma(flows, remaining, indptr, links, capacity, free, load)
@@ -65,7 +87,7 @@ def rates_in_order(
 def _gamma(
     flows: Ints, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats, free: Floats, load: Floats
 ) -> float:
-    """Seconds that the coflow needs on what is free, inf if a link that it needs is used up. `load` stays zero."""
+    """Seconds that the coflow needs on what is free, inf if it needs a link that is used up."""
     for f in flows:
         for k in range(indptr[f], indptr[f + 1]):
             load[links[k]] += remaining[f]

@@ -9,12 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from netsched import bundles, ledger as books
+from netsched import bundles
+from netsched import ledger as books
+from netsched.advance import advance
+from netsched.allocate import Scratch, scratch
 from netsched.control import Cadence, decide, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import Connections, Control, Event, Ints, Outcome, Plan, Policy, Transport, Workload
 from netsched.observe import Static, static, view
+from netsched.regroup import regroup
 from netsched.routes import Routes, route
 
 _SLICE = 20_000
@@ -62,8 +66,7 @@ class _Run:
     cadence: Cadence
     ledger: books.Ledger
     bundles: bundles.Bundles
-    scratch: bundles.Scratch
-    index: object
+    scratch: Scratch
     concern: int
     class_of_coflow: Ints
     waiting: list[tuple[float, Ints, Plan]]
@@ -86,7 +89,7 @@ def _open(
     routes = route(workload, fabric, transport)
     queued = transport.connections is Connections.PER_PAIR
     ledger = books.open_ledger(workload, routes.local)
-    bun, scratch = bundles.open_bundles(
+    bun = bundles.open_bundles(
         workload.flows.size,
         routes.path.copy(),
         (routes.lane if queued else routes.path).copy(),
@@ -104,8 +107,7 @@ def _open(
         cadence=Cadence(policy.events, Control() if policy.local else control),
         ledger=ledger,
         bundles=bun,
-        scratch=scratch,
-        index=bundles.open_index(),
+        scratch=scratch(len(fabric.capacity), workload.n_flows, len(bun.use_link)),
         concern=0 if policy.local else int(policy.events.value),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         waiting=[],
@@ -115,9 +117,7 @@ def _open(
 def _step(run: _Run, horizon: float) -> bool:
     """Advance to the next thing that needs a decision, and make it; False at the end."""
     until = min(horizon, _due(run), run.gate, run.waiting[0][0] if run.waiting else np.inf)
-    alive = bundles.advance(
-        run.ledger, run.bundles, run.index, run.scratch, run.concern, max(until, run.now), _SLICE
-    )
+    alive = advance(run.ledger, run.bundles, run.scratch, run.concern, max(until, run.now), _SLICE)
     fresh = books.take_fresh(run.ledger)
     happened = Event(int(run.ledger.count[books.EVENTS]))
     run.ledger.count[books.EVENTS] = 0
@@ -129,7 +129,7 @@ def _step(run: _Run, horizon: float) -> bool:
     if run.gate <= run.now:
         active, _ = _active(run)
         bundles.settle_left(run.bundles, active)
-        bundles.regroup(run.bundles, run.index, active)
+        regroup(run.bundles, run.scratch, active)
         run.gate = bundles.next_gate(run.bundles, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
@@ -137,18 +137,19 @@ def _step(run: _Run, horizon: float) -> bool:
     if idle:
         left = int(run.ledger.count[books.FLOWS_LEFT])
         raise PolicyError(
-            f"policy {run.policy.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows without a rate"
+            f"policy {run.policy.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows "
+            "without a rate"
         )
     return True
 
 
 def _due(run: _Run) -> float:
-    """When the coordinator decides next: never again once all flows have ended, whatever has happened since."""
+    """When the coordinator decides next: never again once all flows have ended, whatever happened."""
     return run.cadence.due() if run.ledger.count[books.FLOWS_LEFT] else np.inf
 
 
 def _active(run: _Run) -> tuple[Ints, Ints]:
-    """The active flows, in order of release: those with bytes to send, and those whose last are on their way."""
+    """The active flows, in order of release: with bytes to send, and with all bytes on their way."""
     active = books.sweep(run.ledger)
     in_flight = run.bundles.bundle_of[active] == bundles.IN_FLIGHT
     return active[~in_flight], active[in_flight]
@@ -163,11 +164,11 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     run.decisions += 1
     if plan.review_in != np.inf:
         raise PolicyError(
-            f"policy {run.policy.name}: a local policy is asked once per flow, but its plan wants a review in "
-            f"{plan.review_in} s; make it local = False"
+            f"policy {run.policy.name}: a local policy is asked once per flow, but its plan wants a "
+            f"review in {plan.review_in} s; make it local = False"
         )
     _write(run, fresh, plan)
-    bundles.insert_all(run.bundles, run.index, fresh)
+    bundles.insert_all(run.bundles, fresh)
     run.gate = min(run.gate, bundles.next_gate(run.bundles, fresh))
 
 
@@ -198,11 +199,11 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
         _take_effect(run, flows, plan)
         placed = True
     if not placed:
-        bundles.insert_all(run.bundles, run.index, fresh)
+        bundles.insert_all(run.bundles, fresh)
 
 
 def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
-    """Move every active flow to where the plan wants it; flows that the plan does not know stay as they are."""
+    """Move every active flow to where the plan wants it; flows that the plan does not know stay."""
     active, _ = _active(run)
     bundles.settle_left(run.bundles, active)
     run.class_of_coflow[run.ledger.flow_coflow[flows]] = plan.rank
@@ -213,7 +214,7 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
     if not known.all():
         flows, plan = flows[known], _rows(plan, known)
     _write(run, flows, plan)
-    bundles.regroup(run.bundles, run.index, active)
+    regroup(run.bundles, run.scratch, active)
     run.gate = bundles.next_gate(run.bundles, active)
 
 

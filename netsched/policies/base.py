@@ -27,17 +27,12 @@ def plan_of(
 
 
 def bottlenecks(view: View, amount: Floats) -> Floats:
-    """Effective bottleneck of each coflow in seconds: most of `amount` (bytes per flow) on a link over its capacity.
+    """Effective bottleneck of each coflow in seconds: most `amount` (bytes per flow) on a link over its rate.
 
     Varys (SIGCOMM 2014), section 4.1: Gamma = max over ports of the coflow's bytes there over the port's
     bandwidth; here over every link of the flows' paths. Shape: one value per row of `view.coflows`.
     """
+    from netsched.madd import most_loaded  # noqa: PLC0415 (numba, which a host agent never loads)
+
     flows = view.flows
-    hops = np.diff(flows.indptr)
-    n_links = len(view.capacity)
-    key = np.repeat(flows.coflow, hops) * n_links + flows.links
-    keys, at = np.unique(key, return_inverse=True)
-    load = np.bincount(at, weights=np.repeat(amount, hops), minlength=len(keys))
-    gamma = np.zeros(len(view.coflows))
-    np.maximum.at(gamma, keys // n_links, load / view.capacity[keys % n_links])
-    return gamma
+    return most_loaded(flows.coflow, len(view.coflows), amount, flows.indptr, flows.links, view.capacity)
