@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from netsched.model import Event, Plan, View
 from netsched.policies.base import bottlenecks, plan_of
 from netsched.units import Duration
+
+_LEAST_S: Final = 1e-300
+"""Stands for 0 s, which has no logarithm."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,14 @@ class Sebf:
         place[order] = np.arange(len(order))
         rank = place[flows.coflow]
         rate = rates_in_order(rank, len(order), flows.remaining, flows.indptr, flows.links, view.capacity)
-        return plan_of(view, rank, rate=rate)
+        # One without a cap before one with a cap would take of what the cap counts on, and what the capped
+        # then leave elsewhere would go to nobody.
+        return plan_of(view, np.where(np.isinf(rate), len(order) + rank, rank), rate=rate)
 
     def _binned(self, view: View, queues: int) -> Plan:
         coflow = view.flows.coflow
         shown = np.bincount(coflow, weights=view.flows.size, minlength=len(view.coflows))
         # Flows that have ended, or not begun, are not shown: what is seen stands for the whole.
-        whole = bottlenecks(view, view.flows.size) * view.coflows.size / np.maximum(shown, 1.0)
-        bins = np.ceil(np.log(np.maximum(whole, 1e-12) / self.first) / np.log(self.factor))
+        whole = bottlenecks(view, view.flows.size) * view.coflows.size / np.where(shown > 0, shown, 1.0)
+        bins = np.ceil(np.log(np.maximum(whole, _LEAST_S) / self.first) / np.log(self.factor))
         return plan_of(view, np.clip(bins, 0, queues - 1).astype(np.int64)[coflow])
