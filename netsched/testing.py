@@ -37,6 +37,7 @@ from netsched.simulate import simulate
 from netsched.workloads.builder import Node, WorkloadBuilder
 
 _COLUMNS: Final = ("rank", "rate", "weight", "not_before", "path")
+_QUEUES: Final = (None, 8, 3)
 _PATIENCE: Final = 100.0
 """A flow that has not ended after this many times what all flows take one after the other never will."""
 
@@ -48,6 +49,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
     was asked before; the view is left as it was; a local plan of a flow is that flow's alone; sizes hidden
     from a policy make no difference to it; all flows of a finite workload end. Unless `work_conserving` is
     False: just after a flow was released, each flow with bytes to send crosses a full link.
+    All this with as many classes as the policy wants, with as many as ports have, and with too few.
     Raises PolicyError, which names what is broken.
     """
     parameters = getattr(policy, "__dataclass_params__", None)
@@ -56,7 +58,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
             f"policy {policy.name}: must be a frozen dataclass, its fields being its parameters"
         )
     rng = np.random.default_rng(seed)
-    for queues in (None, 3):
+    for queues in _QUEUES:
         workload = sample_workload(rng, fabric)
         _check_plans(policy, _views(policy, workload, fabric, queues), rng)
         for connections in Connections:

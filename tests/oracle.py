@@ -246,7 +246,7 @@ class Oracle:
             return
         self.pending |= events & self.policy.events
         for f in fresh:
-            self.cls[f] = self.class_of_coflow.get(self.coflow[f], self.cls[f])
+            self.cls[f] = max(0, self.class_of_coflow.get(self.coflow[f], -1))
         if self.due() <= self.now:
             flows = self.unsent()
             review = Event.REVIEW if self.review_at <= self.now else Event.NONE
@@ -300,6 +300,7 @@ class Oracle:
                 n_finished=ints(sum(f in self.finish for f in of[c]) for c in ids),
                 weight=w.coflows.weight[ids],
                 deadline=w.coflows.deadline[ids],
+                cls=ints(self.class_of_coflow.get(c, -1) for c in ids),
             ),
             jobs=JobView(
                 id=ints(jobs),
@@ -314,7 +315,7 @@ class Oracle:
         )
 
     def to_come(self, flow: int) -> float:
-        """Bytes that a flow still has to send; none of one that has ended, even if the network never saw it."""
+        """Bytes that a flow still has to send; none if it has ended, even if the network never saw it."""
         return 0.0 if flow in self.finish else self.left[flow]
 
     def iterations_done(self, job: int) -> int:

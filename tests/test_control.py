@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from result_cases import star
 from sim_cases import Case, Odd, Table, run
 
-from netsched.control import Cadence, classes, decide, fixed_classes, interim_class
+from netsched.control import Cadence, classes, decide, fixed_classes, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.model import BEST_EFFORT, Control, Event, Plan, View
 from netsched.policies.fair import Fair
@@ -54,14 +54,19 @@ def test_classes_never_turn_an_order_around(rank, queues):
                 assert not (a < b and found[i] > found[j])
                 assert not (a == b and found[i] != found[j])
         assert all(queues is None or 0 <= c < queues for c in found)
-        unmarked = interim_class(queues)
-        assert all(c == unmarked for r, c in zip(rank, found, strict=True) if r == BEST_EFFORT)
+        assert all(c == unmarked_class(queues) for r, c in zip(rank, found, strict=True) if r == BEST_EFFORT)
 
 
 @given(ranks, st.one_of(st.none(), st.integers(1, 8)))
 def test_a_local_rank_is_the_same_class_in_any_company(rank, queues):
     together = fixed_classes(column(rank), queues).tolist()
     assert together == [int(fixed_classes(column([r]), queues)[0]) for r in rank]
+
+
+def test_what_no_decision_covers_rides_with_its_coflow_or_at_the_top():
+    # Coflows never decided on (-1), in the first class, in class 3, and in the last of an unlimited number.
+    given_class = column([-1, 0, 3, BEST_EFFORT])
+    assert interim_class(given_class).tolist() == [0, 0, 3, BEST_EFFORT]
 
 
 @pytest.fixture(scope="module")

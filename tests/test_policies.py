@@ -11,10 +11,11 @@ import pytest
 from result_cases import star
 from sim_cases import Case, GlobalTable, Odd, Table, run
 
+from netsched.control import decide
 from netsched.errors import PolicyError, ScenarioError
 from netsched.fabric import Fabric
 from netsched.fabrics import FABRICS, build
-from netsched.model import BEST_EFFORT, Event, Plan, Policy, Spec, View
+from netsched.model import BEST_EFFORT, Control, Event, Plan, Policy, Spec, View
 from netsched.policies import POLICIES, make
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
@@ -52,6 +53,93 @@ def fabric(request: pytest.FixtureRequest) -> Fabric:
 @pytest.mark.parametrize("policy", INSTANCES, ids=repr)
 def test_every_policy_keeps_the_contract_on_every_fabric(policy, fabric):
     check_policy(policy, fabric)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A policy, and what it was shown and said: (view, class of each flow)."""
+
+    policy: Policy
+    said: list[tuple[View, np.ndarray]] = field(default_factory=list)
+
+    name: ClassVar[str] = "watched"
+    clairvoyant: ClassVar[bool] = True
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = Event.FLOW_RELEASED | Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+
+    def __call__(self, view: View) -> Plan:
+        plan = decide(self.policy, view, view.queues)
+        self.said.append((view, plan.rank))
+        return plan
+
+
+def watched(policy: Policy, seed: int, queues: int | None, control: Control) -> list[tuple[View, np.ndarray]]:
+    """What a policy says of 40 coflows of 1 to 5 flows, each released at once, on a switch of 1 B/s."""
+    rng = np.random.default_rng(seed)
+    case, spy = Case(5), Watched(policy)
+    for at in np.cumsum(rng.exponential(1.0, 40)).tolist():
+        ends = rng.integers(0, 5, (int(rng.integers(1, 6)), 2)).tolist()
+        case.coflow(*((a, b, float(rng.lognormal(0.0, 1.5))) for a, b in ends), at=at)
+    run(case.build(hairpin=True), star(5, 1.0), spy, queues=queues, control=control)
+    assert len(spy.said) > 40
+    return spy.said
+
+
+CONTROLS = (Control(), Control(delay=0.3, period=0.2))
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=["ideal", "slow"])
+@pytest.mark.parametrize("queues", [None, 8, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_fifo_never_puts_a_coflow_before_an_earlier_one(seed, queues, control):
+    given_class: dict[int, set[int]] = {}
+    for view, cls in watched(Fifo(), seed, queues, control):
+        # The coflows of a view are in order of arrival.
+        by_arrival = cls[np.argsort(view.flows.coflow, kind="stable")]
+        rows = np.sort(view.flows.coflow)
+        later = np.diff(rows) > 0
+        steps = np.diff(by_arrival)
+        assert (steps[~later] == 0).all()
+        assert (steps[later] > 0).all() if queues is None else (steps >= 0).all()
+        for coflow, c in zip(view.coflows.id[view.flows.coflow].tolist(), cls.tolist(), strict=True):
+            given_class.setdefault(coflow, set()).add(c)
+    # Where classes are few a coflow keeps its own; a decision not yet in effect may be made once more.
+    if queues is not None and control == CONTROLS[0]:
+        assert all(len(each) == 1 for each in given_class.values())
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=["ideal", "slow"])
+@pytest.mark.parametrize("queues", [None, 8, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_sebf_never_puts_a_coflow_before_one_of_a_smaller_bottleneck(seed, queues, control):
+    """Of bytes to be sent, among those with rates and among those without; with few classes, of all bytes."""
+    used = set()
+    for view, cls in watched(Sebf(first=0.5, factor=3.0), seed, queues, control):
+        flows, n = view.flows, len(view.coflows)
+        amount = flows.remaining if queues is None else flows.size
+        gamma = np.array([slowest(view, amount, row) for row in range(n)])
+        if queues is not None:
+            shown = np.bincount(flows.coflow, flows.size, n)
+            gamma *= view.coflows.size / shown
+        of_coflow = np.array([cls[flows.coflow == row][0] for row in range(n)])
+        capped = np.isfinite(Sebf()(view).rate) if queues is None else np.zeros(len(flows), bool)
+        for some in (capped, ~capped):
+            rows = np.unique(flows.coflow[some])
+            order = rows[np.argsort(gamma[rows], kind="stable")]
+            # Two bottlenecks that differ by rounding only have no order.
+            clear = np.diff(gamma[order]) > 1e-9 * gamma[order][1:]
+            assert (np.diff(of_coflow[order])[clear] >= 0).all()
+        used |= set(cls.tolist())
+    assert len(used) >= 3
+
+
+def slowest(view: View, amount: np.ndarray, row: int) -> float:
+    """Seconds that the bytes of a coflow need on the slowest link of a switch of 1 B/s, by adding up."""
+    load: dict[int, float] = {}
+    for f in np.flatnonzero(view.flows.coflow == row).tolist():
+        for link in view.flows.links[view.flows.indptr[f] : view.flows.indptr[f + 1]].tolist():
+            load[link] = load.get(link, 0.0) + float(amount[f])
+    return max(load.values())
 
 
 # ------------------------------------------------------------------ the checker finds what is broken
@@ -217,19 +305,63 @@ def test_fifo_ranks_coflows_by_arrival():
 def test_sebf_orders_by_the_bottleneck_and_not_by_bytes_or_width():
     # Gamma: 3 s (host 1 receives 3 B), 4 s (one flow), 2 s (8 B spread over four ports).
     wide = [(2, 3, 2.0), (3, 2, 2.0), (4, 5, 2.0), (5, 4, 2.0)]
-    plan = Sebf()(view_of([(0, 1, 1.0), (2, 1, 2.0)], [(0, 3, 4.0)], wide))
+    plan = decide(Sebf(), view_of([(0, 1, 1.0), (2, 1, 2.0)], [(0, 3, 4.0)], wide), None)
     assert plan.rank.tolist() == [1, 1, 2, 0, 0, 0, 0]
 
 
 def test_madd_gives_the_least_rates_that_end_a_coflow_together_and_the_rest_in_order():
     # A: 4 B over 0 -> 1 (Gamma 4), so 2 B over 2 -> 3 go at 1/2. B's 1 B over 5 -> 1 finds port 1 used up:
-    # all of B waits. What is left over goes out in order: A's second flow gets the other half of port 2.
-    plan = Sebf()(view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0), (5, 1, 1.0)]))
+    # B gets no rate of its own. What is left over goes out in order: A's second flow gets the other half of
+    # port 2, and B, behind A and without a cap, whatever A leaves.
+    plan = decide(Sebf(), view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0), (5, 1, 1.0)]), None)
     assert plan.rank.tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(plan.rate, [1.0, 1.0, 0.0, 0.0])
+    np.testing.assert_allclose(plan.rate, [1.0, 1.0, np.inf, np.inf])
     # Without its flow into the used-up port, B has its own 1/2 B/s, and nothing is left over.
     plan = Sebf()(view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0)]))
     np.testing.assert_allclose(plan.rate, [1.0, 0.5, 0.5])
+
+
+def test_sebf_puts_a_coflow_without_rates_behind_all_that_have_some():
+    # A: 1 B over 0 -> 1. B: 1 B over 0 -> 3 and 1 B over 2 -> 3 (Gamma 2) finds port 0 used up. C: 3 B over
+    # 2 -> 5 gets all of port 2, which B would take half of if it went by its place in the order.
+    plan = decide(Sebf(), view_of([(0, 1, 1.0)], [(0, 3, 1.0), (2, 3, 1.0)], [(2, 5, 3.0)]), None)
+    assert plan.rank.tolist() == [0, 2, 2, 1]
+    np.testing.assert_allclose(plan.rate, [1.0, np.inf, np.inf, 1.0])
+
+
+def test_sebf_with_few_classes_bins_the_bottleneck_of_the_whole_coflow():
+    # Gamma 0.5, 1, 3, 8, 9, 64.1 and 1e6 s on ports of 1 B/s; `first` is 1 s: up to 1, up to 8, up to 64 s.
+    gammas = (0.5, 1.0, 3.0, 8.0, 9.0, 64.1, 1e6)
+    view = replace(view_of(*([(0, i + 1, gamma)] for i, gamma in enumerate(gammas)), hosts=8), queues=4)
+    plan = Sebf(first=1.0)(view)
+    assert plan.rank.tolist() == [0, 0, 1, 1, 2, 3, 3]
+    assert np.isinf(plan.rate).all()
+    assert Sebf(first=1.0, factor=2.0)(view).rank.tolist() == [0, 0, 2, 3, 3, 3, 3]
+
+
+def test_sebf_takes_the_flows_that_it_sees_for_the_whole_coflow():
+    # One coflow of 2 B into host 1 and, once they are there, 4 B into host 2.
+    case, spy = Case(6), Shown()
+    first, second = case.coflow((0, 1, 2.0), (0, 2, 4.0))
+    case.builder.depend(second, first)
+    run(case.build(), star(6, 1.0), spy)
+    at_first, at_last = (replace(view, queues=8) for view in spy.seen)
+    # 2 s * 6 B / 2 B = 6 s, and 4 s * 6 B / 4 B = 6 s: the same at both times.
+    for limit, cls in ((6.1, 0), (5.9, 1)):
+        for view in (at_first, at_last):
+            assert Sebf(first=limit)(view).rank.tolist() == [cls]
+
+
+def test_fifo_with_few_classes_puts_newcomers_behind_the_last_class_in_use():
+    view = replace(view_of(*[[(0, 1, 1.0)]] * 5), queues=4)
+
+    def ranks(*held: int) -> list[int]:
+        return Fifo()(replace(view, coflows=replace(view.coflows, cls=np.array(held)))).rank.tolist()
+
+    assert ranks(-1, -1, -1, -1, -1) == [0, 1, 2, 3, 3]
+    # Class 0 has become free and stays so: nobody moves, the newcomers go behind class 1.
+    assert ranks(1, 1, -1, -1, -1) == [1, 1, 2, 3, 3]
+    assert ranks(0, 3, 3, -1, -1) == [0, 3, 3, 3, 3]
 
 
 def test_tensorexpress_splits_the_consumption_order_over_the_queues():

@@ -61,7 +61,58 @@ def test_max_min_gives_the_rest_of_the_wide_link_to_the_short_flow():
 )
 @pytest.mark.parametrize("queues", [None, 8])
 def test_two_coflows_of_2_and_1_on_one_link(policy, right, queues):
+    if queues is not None and isinstance(policy, Sebf):
+        # 2 and 1 s are in one bin, of 0.512 to 4.096 s, whose coflows share: as under fair.
+        right = (3.0, 2.0)
     close(run(one_link(2.0, 1.0).build(), star(4, 1.0), policy, queues=queues).flow_finish, *right)
+
+
+@pytest.mark.parametrize("large", [4.2, 30.0])
+def test_sebf_with_few_classes_orders_coflows_of_different_bins(large):
+    # The bins are 1 ms times powers of 8: the one of 1 s ends at 4.096 s.
+    outcome = run(one_link(large, 1.0).build(), star(4, 1.0), Sebf(), queues=8)
+    close(outcome.flow_finish, large + 1.0, 1.0)
+    assert outcome.flow_class.tolist() == [5, 4]
+    outcome = run(one_link(large, 1.0).build(), star(4, 1.0), Sebf(first=100.0), queues=8)
+    close(outcome.flow_finish, large + 1.0, 2.0)
+    assert outcome.flow_class.tolist() == [0, 0]
+
+
+def test_what_sebf_has_no_rates_for_takes_only_what_the_others_leave():
+    # A: 1 B over 0 -> 1. B: 1 B over 0 -> 3 finds port 0 used up, so its 1 B over 2 -> 3 has no rate either.
+    # C: 4 B over 2 -> 5 has all of port 2, until A has ended at 1: now B (Gamma 2) goes before C's 3 B.
+    case = Case(6)
+    for flows in ([(0, 1, 1.0)], [(0, 3, 1.0), (2, 3, 1.0)], [(2, 5, 4.0)]):
+        case.coflow(*flows)
+    outcome = run(case.build(), star(6, 1.0), Sebf())
+    # Until 3 B has 1/2 B/s for each of its flows, and C the rest of port 2: 1 B. Then C has 2 B to go.
+    close(outcome.flow_finish, 1.0, 3.0, 3.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("queues", "right"),
+    [
+        # One class each, in order of arrival.
+        (None, (4.0, 5.0, 6.0, 7.0)),
+        (8, (4.0, 5.0, 6.0, 7.0)),
+        # All but the first share class 1: 3 B from 4 s on.
+        (2, (4.0, 7.0, 7.0, 7.0)),
+        # One class for all is fair: each has sent 1 B at 4 s, and the first has 3 B to go.
+        (1, (7.0, 4.0, 4.0, 4.0)),
+    ],
+)
+def test_fifo_with_few_classes_lets_the_late_share_the_last_one(queues, right):
+    outcome = run(one_link(4.0, 1.0, 1.0, 1.0).build(), star(4, 1.0), Fifo(), queues=queues)
+    close(outcome.flow_finish, *right)
+
+
+def test_under_fifo_with_few_classes_nobody_moves_up_and_an_empty_network_begins_anew():
+    # The first ends at 1, the second has class 1 until 3 although class 0 is free. The third comes at 2,
+    # behind it: class 2. All has drained at 4; the fourth comes at 10.
+    case = one_link(1.0, 2.0, 1.0, 1.0, at=(0.0, 0.0, 2.0, 10.0))
+    outcome = run(case.build(), star(4, 1.0), Fifo(), queues=8)
+    close(outcome.flow_finish, 1.0, 3.0, 4.0, 11.0)
+    assert outcome.flow_class.tolist() == [0, 1, 2, 0]
 
 
 def test_sebf_ends_all_flows_of_a_coflow_together_and_gives_the_rest_away():
@@ -367,20 +418,20 @@ def test_decisions_keep_the_period_whatever_asks_for_them():
 
 
 def test_a_decision_takes_effect_exactly_its_delay_later():
-    # Until 0.5 both share in the last class: 0.25 B each. Then flow 1 has the link: 0.5 + 1.75 = 2.25.
+    # Until 0.5 both share in the first class: 0.25 B each. Then flow 1 has the link: 0.5 + 1.75 = 2.25.
     policy = GlobalTable(rank={0: 1, 1: 0})
     outcome = run(one_link(2.0, 2.0).build(), star(4, 1.0), policy, control=Control(delay=0.5))
     close(outcome.flow_finish, 4.0, 2.25)
 
 
 def test_delayed_decisions_take_effect_one_after_the_other():
-    # Decided at 0 and 0.25, in effect at 1 and 1.25: flow 1 is unmarked until then and waits behind flow 0.
+    # Decided at 0 and 0.25, in effect at 1 and 1.25. Until 1.25 both are in the first class (alone, flow 0's
+    # rank is the first): flow 0 alone until 0.25, then half each for 1 s. Then flow 1 goes with its 0.5 B.
     policy = GlobalTable(rank={0: 1, 1: 0})
     outcome = run(
         one_link(2.0, 1.0, at=(0.0, 0.25)).build(), star(4, 1.0), policy, control=Control(delay=1.0)
     )
-    # Flow 0: 0.25 + 0.75/2 + 0.25 B by 1.25; flow 1 has 0.625 B left then, and the link.
-    close(outcome.flow_finish, 3.0, 1.25 + 0.625)
+    close(outcome.flow_finish, 3.0, 1.75)
 
 
 def test_a_new_flow_rides_with_its_coflow_until_a_decision_covers_it():
@@ -396,10 +447,10 @@ def test_a_new_flow_rides_with_its_coflow_until_a_decision_covers_it():
 
 
 def test_a_flow_that_has_ended_keeps_the_class_it_had():
-    # All flows end before the first decision takes effect.
+    # All flows end before the first decision takes effect, in the first class, where every coflow starts.
     policy = GlobalTable(rank={0: 3, 1: 2})
     outcome = run(one_link(1.0, 1.0).build(), star(4, 1.0), policy, queues=8, control=Control(delay=5.0))
-    assert outcome.flow_class.tolist() == [7, 7]
+    assert outcome.flow_class.tolist() == [0, 0]
 
 
 def test_a_local_policy_pays_no_control_cost():
