@@ -55,7 +55,8 @@ SCENARIO = {
         }
         for name, workers, server in (("one", ["h1", "h2", "h3"], "h4"), ("two", ["h2", "h3", "h4"], "h1"))
     ],
-    "policies": ["tensorexpress", "sebf"],
+    # Finer bins than by default, so that SEBF's coflows need most of the classes.
+    "policies": ["tensorexpress", {"sebf": {"first": "500us", "factor": 2.0}}],
     "queues": 8,
     "transport": {"connections": "per-pair"},
     "control": {"delay": "5ms"},
@@ -230,9 +231,12 @@ def run(request, tmp_path_factory) -> Run:
 # ------------------------------------------------------------------ the checks
 
 
-IN_FLIGHT = 2 * (CHUNK + 16) + 2 * 1448 + WINDOW
-"""Bytes that leave by the old class after a change: the chunk in the process's hands, what the kernel takes
-before it says stop (TCP_NOTSENT_LOWAT, a chunk, and a segment), and what is under way."""
+TURN_S = 0.004
+"""Until an endpoint has read of the change: a turn of its event loop, on a machine with other work too."""
+IN_FLIGHT = 2 * (CHUNK + 16) + 2 * 1448 + WINDOW + round(TURN_S * 5e6)
+"""Bytes that leave by the old class after a change: what a 5 MB/s port takes in that turn, the chunk in the
+process's hands, what the kernel takes before it says stop (TCP_NOTSENT_LOWAT, a chunk, and a segment), and
+what is under way."""
 
 
 def share_right(pieces: list[tuple[float, int, int]], told: list[tuple[float, int]]) -> tuple[int, int]:
@@ -271,6 +275,19 @@ def test_at_least_99_percent_of_the_bytes_of_each_flow_carry_the_class_that_its_
 
 
 @pytest.mark.root
+def test_bytes_carry_the_class_in_force_when_they_arrive_but_for_what_was_under_way(run):
+    """Without the allowance: all where classes stay, and most where flows of some 50 kB change theirs."""
+    strict = total = 0
+    for flow, pieces in run.pieces.items():
+        history = run.told[flow]
+        for at, size, dscp in pieces:
+            in_force = next(cls for since, cls in reversed(history) if since <= at)
+            strict += size * (marking.class_of(dscp) == in_force)
+            total += size
+    assert strict >= (0.99 if all(len(history) == 1 for history in run.told.values()) else 0.85) * total
+
+
+@pytest.mark.root
 def test_no_byte_carries_a_class_that_its_flow_never_had(run):
     for flow, pieces in run.pieces.items():
         had = {marking.dscp_of(cls) for _, cls in run.told[flow]}
@@ -282,6 +299,14 @@ def test_several_classes_were_in_use(run):
     """Otherwise the checks above would pass on a network that marks nothing."""
     used = {dscp for pieces in run.pieces.values() for _, _, dscp in pieces}
     assert len(used) >= 5
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("run", ["sebf"], indirect=True)
+def test_flows_changed_class_on_their_way(run):
+    """Otherwise nothing above has seen a flow go on in another class than it began in."""
+    over_two = [flow for flow, pieces in run.pieces.items() if len({dscp for *_, dscp in pieces}) > 1]
+    assert len(over_two) >= 10
 
 
 @pytest.mark.root
