@@ -54,7 +54,7 @@ class Ledger(NamedTuple):
     stack: Ints
     roots: Ints
     root_ptr: Ints
-    count: Ints
+    count: Ints  # type: ignore[assignment]
 
 
 def open_ledger(workload: Workload, local: np.ndarray) -> Ledger:
@@ -107,7 +107,7 @@ def open_ledger(workload: Workload, local: np.ndarray) -> Ledger:
 
 
 def iteration_offsets(workload: Workload) -> Ints:
-    """Where each job's iterations begin in a flat list of all of them; the last entry is their number. (jobs + 1,)"""
+    """Where each job's iterations begin in a flat list of all; the last entry is their number. (jobs + 1,)"""
     n_jobs = len(workload.jobs.arrival)
     most = np.maximum(workload.jobs.iterations.astype(np.int64), 1)
     for job, iteration in (
@@ -175,7 +175,7 @@ def _begin(ledger: Ledger, node: int, t: float) -> bool:
         seconds = ledger.seconds[node - n_flows]
         if seconds > 0:
             push_timer(ledger, t + seconds, node)
-        return seconds <= 0
+        return bool(seconds <= 0)
     c = ledger.flow_coflow[node]
     if np.isnan(ledger.coflow_arrival[c]):
         ledger.coflow_arrival[c] = t
@@ -210,7 +210,7 @@ def _end(ledger: Ledger, node: int, t: float) -> None:
 
 @nb.njit(cache=True)
 def finish_node(ledger: Ledger, node: int, t: float) -> None:
-    """Record that `node` ended at t, start all that waited only for it, and so on through what takes no time."""
+    """Record that `node` ended at t, start what waited only for it, and so on through what takes no time."""
     stack = ledger.stack
     stack[0] = node
     n = 1

@@ -38,7 +38,7 @@ def static(
         routes=routes,
         capacity=_frozen(capacity.copy()),
         queues=queues,
-        coflow_size=np.bincount(workload.flows.coflow, weights=workload.flows.size, minlength=n),
+        coflow_size=np.bincount(workload.flows.coflow, workload.flows.size, n).astype(np.float64),
         coflow_flows=np.bincount(workload.flows.coflow, minlength=n),
         iteration_ptr=iteration_ptr,
     )

@@ -1,4 +1,4 @@
-"""Which path each flow takes and with which others it shares a connection: computed once, for both engines."""
+"""Which path each flow takes and with which others it shares a connection: computed once, for all engines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gather(indptr: Ints, values: Ints, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def route(workload: Workload, fabric: Fabric, transport: Transport) -> Routes:
-    """Choose every flow's path by hash: of job and host pair, and of the flow too if it has its own connection."""
+    """Choose every flow's path by hash: of job and host pair, and of the flow where each has a connection."""
     flows = workload.flows
     job = workload.coflows.job[flows.coflow]
     per_flow = transport.connections is Connections.PER_FLOW

@@ -77,7 +77,7 @@ def test_addresses_are_distinct_and_the_plan_has_an_end():
 
 
 def test_a_port_has_room_for_frames_and_for_acknowledgements_of_the_other_direction():
-    # Ethernet 14 + IPv4 20 + TCP 20 + timestamps 12 + payload 1448 = 1514; 66 without payload, every second time
+    # Ethernet 14 + IPv4 20 + TCP 20 + timestamps 12 + payload 1448 = 1514; without payload 66, every second
     assert wiring.payload_share(1500) == 1448 / 1514
     assert wiring.framing(1500) == 1547 / 1448
 

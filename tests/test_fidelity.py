@@ -70,7 +70,7 @@ def test_a_good_run_is_valid_and_says_what_it_measured():
         ),
         (
             {"cpu": 0.98},
-            "the processors were 98% busy, at most 97% leaves room",
+            "the run used 98% of the processors, at most 90% leaves room",
             # 70 % busy: 0.01 * 0.7 / 0.98 = 0.00714...
             0.0071,
         ),

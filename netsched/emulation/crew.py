@@ -19,8 +19,8 @@ from typing import Any, Final
 import yaml
 
 from netsched.emulation import wire
-from netsched.emulation.endpoint import Config
 from netsched.emulation.enclosure import SCRATCH
+from netsched.emulation.endpoint import Config
 from netsched.emulation.network import EmulatedNetwork
 from netsched.emulation.wiring import ETHERNET, MTU, payload_share
 from netsched.errors import EmulationError

@@ -1,4 +1,4 @@
-"""The process that sends and receives in one emulated host: started by the conductor, inside the host's namespace.
+"""The process that sends and receives in one emulated host: started by the conductor, in its namespace.
 
     python -m netsched.emulation.endpoint CONTROL_FD CONFIG_JSON
 

@@ -2,7 +2,8 @@
 
 An overloaded machine stretches every time without any error. So before each run all hosts send at once and
 every receiver must get what the simulator says it gets, and during the run timers, processors and ports are
-watched. A run that fails a check is INVALID: it is kept and shown, with the reason and a `scale` that would fit.
+watched. A run that fails a check is INVALID: it is kept and shown, with the reason and a `scale` that
+would fit.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Measured:
 
 
 def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
-    """The `fidelity` of an Outcome: readings with their units in the keys, `valid`, `reasons`, `fitting_scale`.
+    """The `fidelity` of an Outcome: readings with units in their keys, `valid`, `reasons`, `fitting_scale`.
 
     `stage_s` is the mean stage completion time of the run, against which delays are judged.
     """
@@ -94,7 +95,7 @@ def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
 
 
 def _carried(seen: Measured) -> float:
-    """The least share, over links, of bytes seen to bytes due. Acknowledgements make it a little more than 1."""
+    """The least share, over links, of bytes seen to bytes due. Acknowledgements make it a bit more than 1."""
     payload = seen.ports.bytes.sum(axis=1) * payload_share()
     busy = seen.due > 0.01 * seen.due.max(initial=0.0)
     return float((payload[busy] / seen.due[busy]).min()) if busy.any() else 1.0

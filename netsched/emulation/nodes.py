@@ -76,7 +76,7 @@ class VethLink(Link):  # type: ignore[misc]
     def __init__(self, node1: Node, node2: Node, **params: Any) -> None:
         super().__init__(node1, node2, **{**params, "intf": PlainPort, "fast": True})
 
-    def makeIntfPair(  # noqa: N802, PLR0917
+    def makeIntfPair(  # noqa: N802
         self,
         intfname1: str,
         intfname2: str,

@@ -33,7 +33,7 @@ _STALL_S: Final = 20.0
 
 @dataclass
 class Play:
-    """One run in progress. Arrays have one value per flow; times are seconds since `zero` on the monotonic clock."""
+    """One run in progress. Arrays have one value per flow; times are seconds since `zero` (monotonic)."""
 
     policy: Policy
     fixed: Static
@@ -92,7 +92,7 @@ def begin(
 
 
 def perform(play: Play, horizon: float, progress: Callable[[float, int, int, int], None]) -> None:
-    """Run the DAG until all is done or `horizon` (s). EmulationError if an endpoint fails or nothing moves any more."""
+    """Run the DAG until all is done or `horizon` (s). EmulationError if an endpoint fails or all stalls."""
     ears = select.epoll()
     host_of = {end.fileno(): host for host, end in enumerate(play.control)}
     for end in play.control:
@@ -191,8 +191,8 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
     )
     if (plan.weight != 1.0).any() or (plan.path >= 0).any():
         raise PolicyError(
-            f"policy {play.policy.name}: plans with weights or paths cannot be emulated: TCP connections of one "
-            "queue share equally, and a connection keeps its path"
+            f"policy {play.policy.name}: plans with weights or paths cannot be emulated: TCP connections of "
+            "one queue share equally, and a connection keeps its path"
         )
     play.decisions += 1
     return plan
@@ -223,7 +223,7 @@ def _coordinate(play: Play, fresh: Ints, now: float) -> None:
 
 
 def _apply(play: Play, flows: Ints, plan: Plan, now: float, fresh: Ints | None = None) -> None:
-    """Start those of the plan's flows that are new (all, if `fresh` is None), and tell of what changed for the others."""
+    """Start those of the plan's flows that are new (all, if `fresh` is None); tell of changes of others."""
     alive = play.ledger.status[flows] == books.ACTIVE
     flows, rank, rate, gate = flows[alive], plan.rank[alive], plan.rate[alive], plan.not_before[alive]
     is_new = np.ones(len(flows), bool) if fresh is None else np.isin(flows, fresh)

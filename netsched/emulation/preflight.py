@@ -42,7 +42,7 @@ def expected(fabric: Fabric) -> Outcome:
 
 
 def shares(play: stage_play.Play, due: Outcome) -> Floats:
-    """Expected over measured time of each flow, after `play` has run the same workload: 1 is as it should be."""
+    """Expected over measured time of each flow, once `play` has run that workload: 1 is as it should be."""
     n = play.fixed.workload.n_flows
     took = play.ledger.finish[:n] - play.ledger.start[:n]
     return np.asarray(due.flow_finish / np.maximum(took, 1e-9))

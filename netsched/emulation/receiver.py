@@ -13,7 +13,7 @@ _BUFFER: Final = 1 << 18
 
 @dataclass
 class Stream:
-    """One accepted connection in mid-chunk: `payload` bytes of `flow` are still to come, `head` is a cut header."""
+    """One accepted connection in mid-chunk: `payload` bytes of `flow` are to come, `head` is a cut header."""
 
     sock: socket.socket
     flow: int = -1
@@ -28,8 +28,8 @@ class Receiver:
     The kernel forgets the window's clamp when it sees a first full segment (it then learns how much memory
     a byte takes), so every connection begins with one, and the clamp is set again behind it.
 
-    `arrived` has what came of each unfinished flow in bytes on the wire; `done` the flows whose last byte came since
-    the caller last cleared it; `touched` those that grew.
+    `arrived` has what came of each unfinished flow in bytes on the wire; `done` the flows whose last byte
+    came since the caller last cleared it; `touched` those that grew.
     """
 
     def __init__(self, window: int) -> None:

@@ -20,7 +20,7 @@ from netsched.emulation.wire import CHUNK, HELLO, HELLO_BYTES
 
 _TCP_NOTSENT_LOWAT: Final = 25
 _BURST_S: Final = 5e-3
-"""What a capped connection may make up for after a pause, in seconds of its cap: a few turns of the event loop."""
+"""What a capped connection may make up for after a pause, in seconds of its cap: a few turns of the loop."""
 _PIECE: Final = 1448
 """A capped connection sends as soon as it may send so many bytes: a full segment."""
 
@@ -57,11 +57,11 @@ class Connection:
     stamp: float = 0.0
 
     def cap(self) -> float:
-        """The connection may send as fast as all the flows that it carries together. Bytes/s of the scenario."""
+        """It may send as fast as all the flows that it carries together. Bytes/s of the scenario."""
         return sum(flow.cap for _, flow in self.queue)
 
     def refill(self, now: float, largest: float) -> None:
-        """Earn what the present rate (bytes/s on the wire) gave since the last look, up to `largest` bytes."""
+        """Earn what the rate so far (bytes/s on the wire) gave since the last look, up to `largest` bytes."""
         if math.isinf(self.rate):
             self.tokens = largest
         else:

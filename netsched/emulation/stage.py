@@ -54,7 +54,7 @@ class Cast:
 
 
 def perform(channel: Channel, request: Message) -> Message:
-    """Entry point of the enclosure: run one policy of the scenario in `request` and return its Outcome as columns."""
+    """Entry point of the enclosure: run one policy of the scenario in `request`; its Outcome, as columns."""
     scenario = _scenario(request.body["source"])
     built = scenarios.build(scenario)
     policy = built.policies[request.body["position"]]
@@ -87,7 +87,7 @@ def perform(channel: Channel, request: Message) -> Message:
 
 
 def refuse_impossible(scenario: Scenario, workload: Workload) -> tuple[Emulation, int]:
-    """The emulation section and the number of classes. EmulationError for what a real network cannot be made to do."""
+    """The emulation section and the number of classes. EmulationError for what a real network cannot do."""
     emulation = scenario.emulation
     if emulation is None:
         raise EmulationError(
@@ -204,7 +204,8 @@ def _on_links(play: realtime.Play, amount: Floats, n_links: int) -> Floats:
     """An amount per flow, added up on the links of its path."""
     routes = play.fixed.routes
     per_path = np.bincount(routes.path, weights=amount, minlength=len(routes.indptr) - 1)
-    return np.bincount(routes.links, weights=np.repeat(per_path, np.diff(routes.indptr)), minlength=n_links)
+    carried = np.repeat(per_path, np.diff(routes.indptr))
+    return np.bincount(routes.links, weights=carried, minlength=n_links).astype(np.float64)
 
 
 def _mean_stage_s(play: realtime.Play) -> float:

@@ -1,4 +1,4 @@
-"""The bytes between conductor and endpoints, and between endpoints: fixed records, so that a batch is one copy.
+"""The bytes between conductor and endpoints, and between endpoints: fixed records, a batch is one copy.
 
 Control travels over a SOCK_SEQPACKET pair per host: one packet is one kind byte and any number of records.
 Data travels over TCP as chunks: a header, then payload that nobody looks at.
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 OPEN, OPENED, START, CHANGE, DONE, PROGRESS, STATS, QUIT, FAILED = b"OoSCDPTQE"
-"""Kinds. OPEN connections, they are OPENED; START flows, CHANGE them; DONE and PROGRESS come from receivers."""
+"""Kinds. OPEN connections, they are OPENED; START flows, CHANGE them; receivers say DONE and PROGRESS."""
 
 START_RECORD: Final = np.dtype(
     [
@@ -57,5 +57,5 @@ def send_json(end: socket.socket, kind: int, body: Any = None) -> None:
 
 
 def wire_size(size: float, scale: float) -> int:
-    """Bytes that stand for a flow of `size` bytes: scaled, and never less than the header that announces it."""
+    """Bytes that stand for a flow of `size` bytes: scaled, never less than the header that announces it."""
     return max(CHUNK.size, round(size * scale))

@@ -15,7 +15,7 @@ POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Fair, Fi
 
 
 def make(spec: Spec) -> Policy:
-    """The policy of that name with those parameters (its dataclass fields). ScenarioError if there is no such."""
+    """The policy of that name with those parameters (its dataclass fields). ScenarioError if none has it."""
     from difflib import get_close_matches  # noqa: PLC0415
 
     if spec.name not in POLICIES:

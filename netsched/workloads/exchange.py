@@ -75,7 +75,7 @@ def even(parameters: int, pieces: int) -> Ints:
 
 @dataclass(frozen=True)
 class Slicing:
-    """Tensors of more than `above` bytes are cut evenly over all servers, into pieces of at most `largest` bytes."""
+    """Tensors of more than `above` bytes are cut evenly over all servers, in pieces of at most `largest`."""
 
     above: float = math.inf
     largest: float = math.inf
