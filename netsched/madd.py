@@ -61,17 +61,17 @@ def rates_in_order(
     for r in range(n_ranks):
         flows = member[first[r] : first[r + 1]]
         gamma = _gamma(flows, remaining, indptr, links, capacity, free, load)
-        if gamma == np.inf or gamma <= 0.0:
-            for f in flows:
-                rate[f] = np.inf
+        if gamma == np.inf:
+            # Some link is used up: the flows that do not need it go on, in proportion as if they were all.
+            flows = _unblocked(flows, indptr, links, capacity, free)
+            gamma = _gamma(flows, remaining, indptr, links, capacity, free, load)
+        if gamma <= 0.0:
             continue
         for f in flows:
             rate[f] = remaining[f] / gamma
             for k in range(indptr[f], indptr[f + 1]):
                 free[links[k]] = max(0.0, free[links[k]] - rate[f])
     for f in member:
-        if rate[f] == np.inf:
-            continue
         spare = np.inf
         for k in range(indptr[f], indptr[f + 1]):
             link = links[k]
@@ -102,3 +102,19 @@ def _gamma(
                     gamma = max(gamma, load[link] / free[link])
                 load[link] = 0.0
     return gamma
+
+
+@nb.njit(cache=True)
+def _unblocked(flows: Ints, indptr: Ints, links: Ints, capacity: Floats, free: Floats) -> Ints:
+    """Those of the flows that find something free on every link of their path."""
+    kept = np.empty(len(flows), np.int64)
+    n = 0
+    for f in flows:
+        open_ = True
+        for k in range(indptr[f], indptr[f + 1]):
+            if free[links[k]] <= _USED_UP * capacity[links[k]]:
+                open_ = False
+        if open_:
+            kept[n] = f
+            n += 1
+    return kept[:n]

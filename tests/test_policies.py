@@ -310,23 +310,22 @@ def test_sebf_orders_by_the_bottleneck_and_not_by_bytes_or_width():
 
 
 def test_madd_gives_the_least_rates_that_end_a_coflow_together_and_the_rest_in_order():
-    # A: 4 B over 0 -> 1 (Gamma 4), so 2 B over 2 -> 3 go at 1/2. B's 1 B over 5 -> 1 finds port 1 used up:
-    # B gets no rate of its own. What is left over goes out in order: A's second flow gets the other half of
-    # port 2, and B, behind A and without a cap, whatever A leaves.
+    # A: 4 B over 0 -> 1 (Gamma 4), so 2 B over 2 -> 3 go at 1/2. B's 1 B over 5 -> 1 finds port 1 used up and
+    # waits; its 5 B over 2 -> 4 go on with the other half of port 2. Nothing is left over.
     plan = decide(Sebf(), view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0), (5, 1, 1.0)]), None)
     assert plan.rank.tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(plan.rate, [1.0, 1.0, np.inf, np.inf])
+    np.testing.assert_allclose(plan.rate, [1.0, 0.5, 0.5, 0.0])
     # Without its flow into the used-up port, B has its own 1/2 B/s, and nothing is left over.
     plan = Sebf()(view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0)]))
     np.testing.assert_allclose(plan.rate, [1.0, 0.5, 0.5])
 
 
-def test_sebf_puts_a_coflow_without_rates_behind_all_that_have_some():
-    # A: 1 B over 0 -> 1. B: 1 B over 0 -> 3 and 1 B over 2 -> 3 (Gamma 2) finds port 0 used up. C: 3 B over
-    # 2 -> 5 gets all of port 2, which B would take half of if it went by its place in the order.
+def test_what_a_blocked_coflow_can_send_goes_before_later_coflows():
+    # A: 1 B over 0 -> 1. B: 1 B over 0 -> 3 finds port 0 used up, but its 1 B over 2 -> 3 (Gamma 2 for both)
+    # goes on at all of port 2, and C: 3 B over 2 -> 5 waits.
     plan = decide(Sebf(), view_of([(0, 1, 1.0)], [(0, 3, 1.0), (2, 3, 1.0)], [(2, 5, 3.0)]), None)
-    assert plan.rank.tolist() == [0, 2, 2, 1]
-    np.testing.assert_allclose(plan.rate, [1.0, np.inf, np.inf, 1.0])
+    assert plan.rank.tolist() == [0, 1, 1, 2]
+    np.testing.assert_allclose(plan.rate, [1.0, 0.0, 1.0, 0.0])
 
 
 def test_sebf_with_few_classes_bins_the_bottleneck_of_the_whole_coflow():

@@ -78,15 +78,14 @@ def test_sebf_with_few_classes_orders_coflows_of_different_bins(large):
     assert outcome.flow_class.tolist() == [0, 0]
 
 
-def test_what_sebf_has_no_rates_for_takes_only_what_the_others_leave():
-    # A: 1 B over 0 -> 1. B: 1 B over 0 -> 3 finds port 0 used up, so its 1 B over 2 -> 3 has no rate either.
-    # C: 4 B over 2 -> 5 has all of port 2, until A has ended at 1: now B (Gamma 2) goes before C's 3 B.
+def test_the_flows_of_a_blocked_coflow_that_can_go_on_do():
+    # A: 1 B over 0 -> 1 until 1. B: 1 B over 0 -> 3 finds port 0 used up, its 1 B over 2 -> 3 goes at once, so
+    # C: 4 B over 2 -> 5 waits. At 1 both ports are free: B's other flow until 2, C until 5.
     case = Case(6)
     for flows in ([(0, 1, 1.0)], [(0, 3, 1.0), (2, 3, 1.0)], [(2, 5, 4.0)]):
         case.coflow(*flows)
     outcome = run(case.build(), star(6, 1.0), Sebf())
-    # Until 3 B has 1/2 B/s for each of its flows, and C the rest of port 2: 1 B. Then C has 2 B to go.
-    close(outcome.flow_finish, 1.0, 3.0, 3.0, 5.0)
+    close(outcome.flow_finish, 1.0, 2.0, 1.0, 5.0)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ class Sebf:
 
     Order: ascending effective bottleneck of the bytes still to be sent, ties by arrival. Each coflow in
     turn gets the least rates that end all its flows together (remaining / Gamma on what is left of every
-    link), topped up with what then remains; a coflow that finds a link used up goes without a cap behind
-    the others, and so fills what they leave at every moment, not only at decisions.
+    link); of a coflow that finds a link used up, the flows that do not need that link get such rates among
+    themselves. What is left over then tops up flows in that order, so that no link is idle that a flow
+    could use; rates hold until the next decision, as in the paper.
     Asked again when flows are released or a coflow ends; the paper's own system does so on coflow
     arrival and completion, which is the same where all flows of a coflow are released together.
 
@@ -59,9 +60,7 @@ class Sebf:
         place[order] = np.arange(len(order))
         rank = place[flows.coflow]
         rate = rates_in_order(rank, len(order), flows.remaining, flows.indptr, flows.links, view.capacity)
-        # One without a cap before one with a cap would take of what the cap counts on, and what the capped
-        # then leave elsewhere would go to nobody.
-        return plan_of(view, np.where(np.isinf(rate), len(order) + rank, rank), rate=rate)
+        return plan_of(view, rank, rate=rate)
 
     def _binned(self, view: View, queues: int) -> Plan:
         coflow = view.flows.coflow
