@@ -342,7 +342,7 @@ def test_a_tampered_port_is_named_with_what_is_wrong(measured):
     rate, queues, segments, down = measured.body["differences"]
     assert rate.startswith("port leaf1-eth1: ")
     assert "rate 10 Mbit/s" in rate
-    assert "wanted rate 52.28 Mbit/s" in rate  # 50 Mbit/s * 1514 / 1448
+    assert "wanted rate 53.42 Mbit/s" in rate  # 50 Mbit/s * 1547 / 1448
     assert queues == "port leaf1-eth2: root: no htb with handle 7a1: (wanted: 8 classes)"
     assert segments == "port leaf1-eth3: gso_max_segs is 64, wanted 1"
     assert down.startswith("port leaf1-eth4: operstate is ")
@@ -382,6 +382,7 @@ def refuse_rate(channel: Channel, request: Message) -> Message:
 @pytest.mark.root
 def test_a_scale_that_no_port_can_have_is_refused(tmp_path):
     with pytest.raises(
-        EmulationError, match=r"emulation.scale = 0.001: port .* 104.6 kbit/s; a port has 1 Mbit"
+        EmulationError,
+        match=r"emulation.scale = 0.001: port .* 106.8 kbit/s; a port has 1 Mbit",  # 100 kbit/s * 1547 / 1448
     ):
         enclosed(refuse_rate, tmp_path / "log")
