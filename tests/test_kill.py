@@ -104,11 +104,11 @@ def namespaces_in_use() -> set[str]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, tag: str) -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path, tag: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     (folder / "tmp").mkdir(exist_ok=True)
     scenario = folder / "killed.yaml"
     scenario.write_text(SCENARIO)
-    argv = ["run", str(scenario), "--engine", "mininet", "--out", str(folder / "out"), "--no-plots"]
+    argv = ["run", str(scenario), "--engine", "mininet", "--out", str(folder / "out"), "--no-plots", *more]
     program = subprocess.Popen(
         [sys.executable, "-m", "netsched", *argv],
         cwd=folder,
@@ -204,6 +204,34 @@ def test_what_a_kill_would_leave_is_really_there_before_it_and_the_next_run_work
     assert all(
         run["metrics"]["coflow_completion_time"]["unfinished"] == 0 for run in summary(tmp_path)["runs"]
     )
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("victim", "message"),
+    [
+        ("netsched.emulation.endpoint", r"error: mininet fair: endpoint of host \d has ended"),
+        ("netsched.emulation.inside", r"error: mininet fair: the emulation ended without a result"),
+    ],
+)
+def test_a_part_that_dies_is_named_and_the_rest_is_taken_down(tmp_path, victim, message):
+    tag, before = uuid.uuid4().hex, machine()
+    # 12.5 s of traffic, of which the death needs only the beginning.
+    with running(tmp_path, tag, "--policy", "fair", "--set", "workload.size=500MB") as program:
+        wait_until(lambda: inside(tag) >= 14, READY_S, "all in place")
+        time.sleep(1.0)
+        os.kill(min(pid for pid in tagged(tag) if victim in command_of(pid)), signal.SIGKILL)
+        _, err = program.communicate(timeout=30)
+    assert program.returncode == 1, err
+    assert re.search(message, err), err
+    assert "Traceback" not in err
+    wait_until(lambda: not tagged(tag) and added(before) == {}, GONE_S, "everything gone")
+
+
+def command_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
 
 
 def summary(folder: Path) -> dict:
