@@ -31,6 +31,7 @@ GOOD = Measured(
     cpu=0.5,
     timer_late=np.full(200, 0.001),
     report_late=np.full(200, 0.002),
+    pause=0.003,
     due=np.array([1e6, 2e6]),
     ports=readings([1.02e6, 2.04e6]),
     connections=12,
@@ -51,6 +52,7 @@ def test_a_good_run_is_valid_and_says_what_it_measured():
         "timer_late_p99_s": 0.001,
         "timer_late_max_s": 0.001,
         "report_late_p99_s": 0.002,
+        "longest_pause_s": 0.003,
         "port_bytes_share_min": 1.02,
         "dropped_packets": 0,
         "direct_packets": 0,
@@ -85,6 +87,12 @@ def test_a_good_run_is_valid_and_says_what_it_measured():
             0.005,
         ),
         (
+            # Nothing that a smaller scale would mend: a processor was taken away.
+            {"pause": 34.2},
+            "a process of the run stood still for 34200 ms, more than 10% of a stage of 500 ms",
+            SCALE,
+        ),
+        (
             # Wrong routes or lost counters: no scale mends that.
             {"ports": readings([1.02e6, 1.8e6])},
             "a port saw 90% of the bytes of its flows, 99% is needed",
@@ -96,7 +104,7 @@ def test_a_good_run_is_valid_and_says_what_it_measured():
             SCALE,
         ),
     ],
-    ids=["preflight", "cpu", "timers", "reports", "bytes", "direct"],
+    ids=["preflight", "cpu", "timers", "reports", "pause", "bytes", "direct"],
 )
 def test_each_reason_has_its_text_and_its_fitting_scale(changes, reason, fitting):
     found = judged(**changes)
@@ -150,7 +158,7 @@ def test_a_link_that_hardly_carried_anything_is_not_judged_by_its_bytes():
 
 def test_a_run_without_timers_flows_or_hosts_is_no_error():
     empty = Measured(
-        np.zeros(0), 0.1, np.zeros(0), np.zeros(0), np.zeros(2), readings([0.0, 0.0]), connections=0
+        np.zeros(0), 0.1, np.zeros(0), np.zeros(0), 0.0, np.zeros(2), readings([0.0, 0.0]), connections=0
     )
     found = verdict(empty, SCALE, 0.0)
     assert (found["valid"], found["preflight_rate_share_min"], found["port_bytes_share_min"]) == (True, 1, 1)

@@ -67,6 +67,7 @@ class Endpoint:
         self._sender = Sender(config.queued, config.chunk, config.scale, self._dial, self._watch)
         self._receiver = Receiver(config.window)
         self._next_report = 0.0
+        self._pause = 0.0
         for sock in (control, self._listener):
             self._poll.register(sock.fileno(), _READ)
 
@@ -120,7 +121,9 @@ class Endpoint:
                 self._sender.earn()
             self._report()
             if self._config.nap > 0:
+                lay_down = time.monotonic()
                 time.sleep(self._config.nap)
+                self._pause = max(self._pause, time.monotonic() - lay_down - self._config.nap)
 
     def _patience(self) -> float | None:
         """Seconds to wait for something to happen, None for as long as it takes."""
@@ -160,10 +163,12 @@ class Endpoint:
 
     def _stats(self) -> dict[str, Any]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
+        pause, self._pause = self._pause, 0.0
         return {
             "sent": self._sender.sent,
             "received": self._receiver.received,
             "connections": self._sender.opened,
+            "pause_s": pause,
             "cpu_s": usage.ru_utime + usage.ru_stime,
             "rss_bytes": usage.ru_maxrss * 1024,
         }

@@ -24,6 +24,8 @@ MOST_LATE: Final = 0.05
 """Most that the slow tail of the control path (99th percentile) may be of a stage's completion time."""
 MOST_CPU: Final = 0.9
 """Largest share of the processors that a run may use."""
+MOST_PAUSE: Final = 0.1
+"""Longest that a process of the run may stand still while it has work, of a stage's completion time."""
 LEAST_CARRIED: Final = 0.99
 """Least share of the flows' bytes that the ports must have seen."""
 
@@ -36,6 +38,7 @@ class Measured:
     cpu         share of all processors that the run itself used, packets included, 0..1
     timer_late  s, how late each computation's end was noticed
     report_late s, how long after a flow's last byte its end was known
+    pause       s, the longest that the conductor or an endpoint did not run when it was its turn
     due         payload bytes that should have crossed each link, on the wire
     ports       counters of the run
     connections how many were open
@@ -45,6 +48,7 @@ class Measured:
     cpu: float
     timer_late: Floats
     report_late: Floats
+    pause: float
     due: Floats
     ports: Readings
     connections: int
@@ -72,6 +76,11 @@ def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
             f"timers and reports were up to {late * 1e3:.1f} ms late (99th percentile), "
             f"more than {MOST_LATE:.0%} of a stage of {stage_s * 1e3:.0f} ms"
         )
+    if seen.pause > MOST_PAUSE * stage_s:
+        reasons.append(
+            f"a process of the run stood still for {seen.pause * 1e3:.0f} ms, "
+            f"more than {MOST_PAUSE:.0%} of a stage of {stage_s * 1e3:.0f} ms"
+        )
     if carried < LEAST_CARRIED:
         reasons.append(f"a port saw {carried:.0%} of the bytes of its flows, {LEAST_CARRIED:.0%} is needed")
     if direct := int(seen.ports.direct_packets.sum()):
@@ -84,6 +93,7 @@ def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
         "timer_late_p99_s": _percentile(seen.timer_late, 99),
         "timer_late_max_s": _percentile(seen.timer_late, 100),
         "report_late_p99_s": _percentile(seen.report_late, 99),
+        "longest_pause_s": seen.pause,
         "port_bytes_share_min": round(carried, 4),
         "dropped_packets": int(seen.ports.drops.sum()),
         "direct_packets": direct,

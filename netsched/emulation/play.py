@@ -55,6 +55,7 @@ class Play:
     held: list[tuple[float, int]] = field(default_factory=list)
     late: list[Floats] = field(default_factory=list)
     lag: list[Floats] = field(default_factory=list)
+    pause: float = 0.0
     last_news: float = 0.0
     since: float = np.inf
 
@@ -103,7 +104,12 @@ def perform(play: Play, horizon: float, progress: Callable[[float, int, int, int
     while play.ledger.count[books.NODES_LEFT] and play.now < horizon:
         wake = min(horizon, books.next_timer(play.ledger), play.cadence.due(), *_alarms(play))
         timeout = min(_PROGRESS_S, max(0.0, wake - play.now))
-        for fd, _ in ears.poll(timeout):
+        asked = play.now
+        packets = ears.poll(timeout)
+        woken = play.now
+        if not packets:
+            play.pause = max(play.pause, woken - asked - timeout)
+        for fd, _ in packets:
             _hear(play, host_of[fd])
         now = play.now
         late = books.fire_due(play.ledger, now)
@@ -119,6 +125,7 @@ def perform(play: Play, horizon: float, progress: Callable[[float, int, int, int
         spare = now + TICK_S - play.now
         if spare > 0:
             time.sleep(spare)
+        play.pause = max(play.pause, play.now - woken - TICK_S)
     ears.close()
 
 

@@ -176,6 +176,7 @@ def _run(
         )
 
     before = net.readings()
+    cast.crew.ask(wire.STATS, [None] * len(cast.fabric.hosts))  # their pauses so far are none of the run's
     work = machine.work_s()
     gc.collect()
     gc.freeze()
@@ -188,6 +189,7 @@ def _run(
         cpu=cpu,
         timer_late=_joined(play.late),
         report_late=_joined(play.lag),
+        pause=max(play.pause, *(s["pause_s"] for s in stats)),
         due=_on_links(play, play.arrived.astype(np.float64), len(cast.fabric.capacity)),
         ports=net.readings() - before,
         connections=sum(s["connections"] for s in stats),
