@@ -79,8 +79,8 @@ def test_sebf_with_few_classes_orders_coflows_of_different_bins(large):
 
 
 def test_the_flows_of_a_blocked_coflow_that_can_go_on_do():
-    # A: 1 B over 0 -> 1 until 1. B: 1 B over 0 -> 3 finds port 0 used up, its 1 B over 2 -> 3 goes at once, so
-    # C: 4 B over 2 -> 5 waits. At 1 both ports are free: B's other flow until 2, C until 5.
+    # A: 1 B over 0 -> 1 until 1. B: 1 B over 0 -> 3 finds port 0 used up, its 1 B over 2 -> 3 goes at once,
+    # so C: 4 B over 2 -> 5 waits. At 1 both ports are free: B's other flow until 2, C until 5.
     case = Case(6)
     for flows in ([(0, 1, 1.0)], [(0, 3, 1.0), (2, 3, 1.0)], [(2, 5, 4.0)]):
         case.coflow(*flows)
