@@ -179,7 +179,13 @@ def _release(play: Play, now: float) -> None:
     play.started += len(fresh)
     if play.policy.local:
         if len(fresh):
-            _apply(play, fresh, _decide(play, fresh, now, happened), now)
+            plan = _decide(play, fresh, now, happened)
+            if plan.review_in != np.inf:
+                raise PolicyError(
+                    f"policy {play.policy.name}: a local policy is asked once per flow, but its plan wants a "
+                    f"review in {plan.review_in} s; make it local = False"
+                )
+            _apply(play, fresh, plan, now)
     else:
         play.cadence.note(happened)
         _coordinate(play, fresh, now)
@@ -234,6 +240,16 @@ def _apply(play: Play, flows: Ints, plan: Plan, now: float, fresh: Ints | None =
     alive = play.ledger.status[flows] == books.ACTIVE
     flows, rank, rate, gate = flows[alive], plan.rank[alive], plan.rate[alive], plan.not_before[alive]
     is_new = np.ones(len(flows), bool) if fresh is None else np.isin(flows, fresh)
+    if play.held:
+        # A flow that waits at its gate has not begun: the newer plan says when it may.
+        known = set(flows.tolist())
+        is_new |= np.isin(flows, [flow for _, flow in play.held])
+        play.held = [(at, flow) for at, flow in play.held if flow not in known]
+    if (~is_new & (gate > now)).any():
+        raise PolicyError(
+            f"policy {play.policy.name}: not_before for a flow that has begun cannot be emulated: only "
+            "a start can be put off"
+        )
     changed = ~is_new & ((play.cls[flows] != rank) | (play.cap[flows] != rate))
     play.cls[flows], play.cap[flows] = rank, rate
     if changed.any():

@@ -1,0 +1,299 @@
+"""The DAG in real time, with endpoints of the test's own: gates, control delay and period, refusals.
+
+Real time passes, so a machine may be late but never early: what is checked exactly is what must not come
+sooner, and the order of things.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from result_cases import star
+from sim_cases import PER_FLOW, Case, GlobalTable, Table
+
+from netsched import ledger as books
+from netsched.control import Cadence
+from netsched.emulation import play as realtime
+from netsched.emulation import wire
+from netsched.errors import EmulationError, PolicyError
+from netsched.model import Control, Event, Plan, Policy, View, Workload
+from netsched.observe import static
+from netsched.routes import route
+
+QUEUES = 8
+
+
+@dataclass
+class Told:
+    """One record that an endpoint was sent, and when it came."""
+
+    kind: int
+    flow: int
+    cls: int
+    cap: float
+    at: float
+
+
+@dataclass
+class Stand:
+    """Endpoints that "carry" each flow in `seconds[flow]` (else 0.02 s) and keep what they are told."""
+
+    hosts: int
+    seconds: dict[int, float] = field(default_factory=dict)
+    told: list[Told] = field(default_factory=list)
+    ours: list[socket.socket] = field(default_factory=list)
+    theirs: list[socket.socket] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for _ in range(self.hosts):
+            one, two = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.ours.append(one)
+            self.theirs.append(two)
+            self.threads.append(threading.Thread(target=self._serve, args=(two,)))
+            self.threads[-1].start()
+
+    def _serve(self, end: socket.socket) -> None:
+        ends: list[tuple[float, int]] = []
+        while True:
+            ends.sort()
+            now = time.monotonic()
+            while ends and ends[0][0] <= now:
+                at, flow = ends.pop(0)
+                wire.send_records(end, wire.DONE, np.array([(flow, at)], wire.DONE_RECORD))
+            end.settimeout(max(1e-4, ends[0][0] - now) if ends else None)
+            try:
+                packet = end.recv(wire.LARGEST)
+            except TimeoutError:
+                continue
+            if not packet:
+                return
+            now = time.monotonic()
+            record = wire.START_RECORD if packet[0] == wire.START else wire.CHANGE_RECORD
+            for row in np.frombuffer(packet[1:], record):
+                flow = int(row["flow"])
+                self.told.append(Told(packet[0], flow, int(row["cls"]), float(row["cap"]), now))
+                if packet[0] == wire.START:
+                    ends.append((now + self.seconds.get(flow, 0.02), flow))
+
+    def close(self) -> None:
+        for end in self.ours:
+            end.close()
+        for thread in self.threads:
+            thread.join(5)
+        for end in self.theirs:
+            end.close()
+
+    def of(self, flow: int, kind: int = wire.START) -> list[Told]:
+        return [entry for entry in self.told if entry.flow == flow and entry.kind == kind]
+
+
+@pytest.fixture
+def stand() -> Iterator[Stand]:
+    made = Stand(4)
+    yield made
+    made.close()
+
+
+def perform(
+    stand: Stand, workload: Workload, policy: Policy, control: Control | None = None
+) -> realtime.Play:
+    fabric = star(4)
+    fixed = static(
+        workload,
+        route(workload, fabric, PER_FLOW),
+        fabric.capacity,
+        QUEUES,
+        books.iteration_offsets(workload),
+    )
+    cadence = Cadence(policy.events, control or Control())
+    address = np.arange(4)[:, None] + 100
+    play = realtime.begin(policy, fixed, cadence, tuple(stand.ours), address, 1.0)
+    realtime.perform(play, 20.0, lambda now, active, finished, flows: None)
+    return play
+
+
+def two_flows(at: float = 0.0) -> Workload:
+    """Flow 0 from h1 to h2 at once, flow 1 from h3 to h4 `at` seconds."""
+    case = Case(4)
+    case.coflow((0, 1, 1e6))
+    case.coflow((2, 3, 1e6), at=at)
+    return case.build()
+
+
+# ------------------------------------------------------------------ the DAG
+
+
+def test_flows_start_when_what_they_wait_for_has_ended(stand):
+    case = Case(4)
+    job = case.job()
+    (first,) = case.coflow((0, 1, 1e6), job=job)
+    task = case.task(0.1, job)
+    (second,) = case.coflow((1, 2, 1e6), job=job)
+    case.builder.depend(task, first)
+    case.builder.depend(second, task)
+    stand.seconds = {0: 0.05}
+    play = perform(stand, case.build(), Table())
+    start, finish = play.ledger.start, play.ledger.finish
+    assert finish[0] - start[0] >= 0.05
+    # The task, node 2, begins at the receiver's time of the flow's end and takes what it takes.
+    assert start[2] == finish[0]
+    assert finish[2] == pytest.approx(start[2] + 0.1, abs=1e-9)
+    assert stand.of(1)[0].at - play.zero >= finish[2]
+    assert play.ledger.count[books.NODES_LEFT] == 0
+
+
+def test_a_start_says_who_where_to_and_how(stand):
+    perform(stand, two_flows(), Table(rank={0: 3}, rate={0: 5e5}))
+    (zero,), (one,) = stand.of(0), stand.of(1)
+    # What the table does not rank is unmarked: the last of 8 classes.
+    assert (zero.cls, zero.cap, one.cls, one.cap) == (3, 5e5, 7, math.inf)
+
+
+# ------------------------------------------------------------------ gates
+
+
+@pytest.mark.parametrize("kind", [Table, GlobalTable])
+def test_a_flow_does_not_start_before_its_gate(stand, kind):
+    play = perform(stand, two_flows(), kind(rank={0: 1}, not_before={0: 0.15}, other=2))
+    (zero,), (one,) = stand.of(0), stand.of(1)
+    assert zero.at - play.zero >= 0.15
+    assert one.at < zero.at
+    assert play.held == []
+
+
+@dataclass(frozen=True)
+class Postpone(GlobalTable):
+    """Puts flow 0 off to 10 s when it sees it alone, and lets it go at 0.2 s when there is another."""
+
+    def __call__(self, view: View) -> Plan:
+        gate = np.where(view.flows.id == 0, 10.0 if len(view.flows) == 1 else 0.2, -np.inf)
+        return replace(super().__call__(view), not_before=gate)
+
+
+def test_a_newer_plan_moves_the_gate_of_a_flow_that_still_waits(stand):
+    stand.seconds = {1: 0.5}
+    play = perform(stand, two_flows(at=0.1), Postpone())
+    (zero,) = stand.of(0)
+    assert 0.2 <= zero.at - play.zero < 5
+
+
+@dataclass(frozen=True)
+class Stop(GlobalTable):
+    """Wants to stop what has begun."""
+
+    def __call__(self, view: View) -> Plan:
+        gate = np.where(view.now - view.flows.release > 0.05, view.now + 1.0, -np.inf)
+        return replace(super().__call__(view), not_before=gate)
+
+
+def test_a_gate_for_a_flow_that_has_begun_is_refused(stand):
+    stand.seconds = {0: 1.0}
+    with pytest.raises(PolicyError, match=r"global-table: not_before for a flow that has begun"):
+        perform(stand, two_flows(at=0.1), Stop())
+
+
+# ------------------------------------------------------------------ the coordinator
+
+
+def test_until_a_decision_takes_effect_a_flow_goes_in_the_most_urgent_class(stand):
+    stand.seconds = {0: 0.4}
+    play = perform(stand, two_flows(), GlobalTable(rank={0: 4, 1: 5}), Control(delay=0.1))
+    (begun,), (changed,) = stand.of(0), stand.of(0, wire.CHANGE)
+    assert (begun.cls, changed.cls) == (0, 4)
+    # The delay counts from the event, which is the flow's release.
+    assert changed.at - play.zero - play.ledger.start[0] >= 0.1
+    # Flow 1 was over before the decision came to it.
+    assert stand.of(1, wire.CHANGE) == []
+    assert play.decisions >= 1
+
+
+def test_without_delay_a_flow_starts_in_its_class(stand):
+    perform(stand, two_flows(), GlobalTable(rank={0: 4, 1: 5}))
+    assert [entry.cls for entry in (*stand.of(0), *stand.of(1))] == [4, 5]
+    assert [entry for entry in stand.told if entry.kind == wire.CHANGE] == []
+
+
+@dataclass(frozen=True)
+class Diary(GlobalTable):
+    """Notes when it is asked, and of what."""
+
+    asked: list[tuple[float, Event]] = field(default_factory=list)
+    review: float = math.inf
+
+    name: ClassVar[str] = "diary"
+
+    def __call__(self, view: View) -> Plan:
+        self.asked.append((view.now, view.events))
+        return replace(super().__call__(view), review_in=self.review)
+
+
+def test_decisions_are_a_period_apart(stand):
+    case = Case(4)
+    for step in range(8):
+        case.coflow((0, 1, 1e6), at=0.02 * step)
+    diary = Diary()
+    play = perform(stand, case.build(), diary, Control(period=0.1))
+    times = [at for at, _ in diary.asked]
+    assert len(times) >= 2
+    assert min(np.diff(times)) >= 0.1 - 1e-9
+    assert play.decisions == len(times)
+
+
+def test_a_policy_that_wants_a_review_is_asked_again_and_told_why(stand):
+    stand.seconds = {0: 0.5}
+    case = Case(4)
+    case.coflow((0, 1, 1e6))
+    diary = Diary(review=0.1)
+    perform(stand, case.build(), diary)
+    reviews = [at for at, events in diary.asked if events & Event.REVIEW]
+    assert len(reviews) >= 2
+    assert min(np.diff([at for at, _ in diary.asked])) >= 0.1 - 1e-9
+
+
+# ------------------------------------------------------------------ what is refused, and what breaks
+
+
+@dataclass(frozen=True)
+class Impatient(Table):
+    """Local, and yet wants to be asked again."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), review_in=0.1)
+
+
+def test_a_local_policy_cannot_ask_for_a_review_as_in_the_simulator(stand):
+    with pytest.raises(PolicyError, match=r"a local policy is asked once per flow.*review in 0\.1 s"):
+        perform(stand, two_flows(), Impatient())
+
+
+def test_weights_cannot_be_emulated(stand):
+    with pytest.raises(PolicyError, match="plans with weights or paths cannot be emulated"):
+        perform(stand, two_flows(), Table(weight={0: 2.0}))
+
+
+def test_an_endpoint_that_ends_or_fails_is_named(stand):
+    stand.theirs[2].shutdown(socket.SHUT_RDWR)
+    with pytest.raises(EmulationError, match="endpoint of host 2 has ended"):
+        perform(stand, two_flows(), Table())
+
+
+def test_what_an_endpoint_complains_of_is_passed_on(stand):
+    wire.send_json(stand.theirs[1], wire.FAILED, "OSError: no route to host")
+    with pytest.raises(EmulationError, match="endpoint of host 1: OSError: no route to host"):
+        perform(stand, two_flows(), Table())
+
+
+def test_a_run_in_which_no_byte_moves_is_given_up(stand, monkeypatch):
+    monkeypatch.setattr(realtime, "_STALL_S", 0.3)
+    stand.seconds = {0: 10.0, 1: 10.0}
+    with pytest.raises(EmulationError, match="no byte arrived for 0 s while 2 flows were active"):
+        perform(stand, two_flows(), Table())
