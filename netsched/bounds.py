@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from netsched.jit import compiled
 from netsched.metrics import node_jobs
 from netsched.model import Floats, Ints, Workload
 
@@ -178,7 +178,7 @@ def _stage_paths(workload: Workload, stage: Ints, own: Floats, order: Ints, head
 # ------------------------------------------------------------------ kernels: loops over columns, nothing else
 
 
-@numba.njit(cache=True)
+@compiled
 def _own_kernel(size: Floats, indptr: Ints, links: Ints, capacity: Floats) -> Floats:
     own = np.zeros(len(size))
     for f in range(len(size)):
@@ -189,7 +189,7 @@ def _own_kernel(size: Floats, indptr: Ints, links: Ints, capacity: Floats) -> Fl
     return own
 
 
-@numba.njit(cache=True)
+@compiled
 def _port_kernel(groups: Ints, members: Ints, network: _Network, head: Floats, tail: Floats) -> Floats:
     size, indptr, links, capacity = network
     worst = np.zeros(len(groups) - 1)
@@ -220,7 +220,7 @@ def _port_kernel(groups: Ints, members: Ints, network: _Network, head: Floats, t
     return worst
 
 
-@numba.njit(cache=True)
+@compiled
 def _walk_kernel(
     n_deps: Ints, indptr: Ints, successors: Ints, own: Floats, arrival: Floats
 ) -> tuple[Ints, Floats, Floats]:
@@ -251,7 +251,7 @@ def _walk_kernel(
     return order, head, tail
 
 
-@numba.njit(cache=True)
+@compiled
 def _stage_kernel(groups: Ints, members: Ints, stage_of: Ints, parent: Ints, graph: _Graph) -> Floats:
     n = len(graph.order)
     longest = np.zeros(len(groups) - 1)
@@ -279,7 +279,7 @@ def _stage_kernel(groups: Ints, members: Ints, stage_of: Ints, parent: Ints, gra
     return longest
 
 
-@numba.njit(cache=True)
+@compiled
 def _reach_from(flows: Ints, s: int, parent: Ints, graph: _Graph, search: _Search) -> None:
     last = -1
     search.n_found[0] = 0
@@ -297,7 +297,7 @@ def _reach_from(flows: Ints, s: int, parent: Ints, graph: _Graph, search: _Searc
         done += 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _note_successors(node: int, s: int, last: int, graph: _Graph, search: _Search) -> None:
     for e in range(graph.indptr[node], graph.indptr[node + 1]):
         after = graph.successors[e]
@@ -306,7 +306,7 @@ def _note_successors(node: int, s: int, last: int, graph: _Graph, search: _Searc
             _note(after, s, graph, search)
 
 
-@numba.njit(cache=True)
+@compiled
 def _note(node: int, s: int, graph: _Graph, search: _Search) -> None:
     if search.reached[node] != s:
         search.reached[node] = s

@@ -1,4 +1,7 @@
-"""How the simulator's inner loops are compiled.
+"""How the inner loops are compiled, and where the compiled code is kept.
+
+numba takes compiled code from its cache as long as the function's own file is unchanged, even where a
+function that it calls, in another file, has changed. So ours is kept in a folder named after all our sources.
 
 numba counts references to every array of a NamedTuple at each call, atomically: with the fifty columns of
 `Bundles` that is more than half of a run. A kernel that neither makes nor returns an array needs no counting.
@@ -6,12 +9,45 @@ numba counts references to every array of a NamedTuple at each call, atomically:
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
 
 import numba as nb
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+
+_PACKAGE: Final = Path(__file__).parent
+_PREFIX: Final = "kernels-"
+
+
+def _folder() -> Path:
+    """Where code compiled from these very sources is kept; what older sources left beside it is removed."""
+    digest = hashlib.sha256()
+    for source in sorted(_PACKAGE.glob("*.py")):
+        digest.update(source.read_bytes())
+    home = _PACKAGE / "__pycache__"
+    if not os.access(home if home.exists() else _PACKAGE, os.W_OK):
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netsched"
+    folder = home / f"{_PREFIX}{digest.hexdigest()[:16]}"
+    for old in home.glob(f"{_PREFIX}*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+if not os.environ.get("NUMBA_CACHE_DIR"):
+    nb.config.CACHE_DIR = str(_folder())  # type: ignore[attr-defined]
+
+
+def compiled(function: Kernel) -> Kernel:
+    """Compile a function."""
+    made: Any = nb.njit(cache=True)(function)
+    return cast(Kernel, made)
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -21,5 +57,5 @@ def kernel(function: Kernel) -> Kernel:
     is refused at compile time.
     """
     options: dict[str, Any] = {"cache": True, "_nrt": False}
-    compiled: Kernel = nb.njit(**options)(function)
-    return compiled
+    made: Kernel = nb.njit(**options)(function)
+    return made

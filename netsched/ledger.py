@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 
+from netsched.jit import compiled
 from netsched.model import Floats, Ints, Workload
 
 WAITING, ACTIVE, DONE = 0, 1, 2
@@ -118,7 +118,7 @@ def iteration_offsets(workload: Workload) -> Ints:
     return np.concatenate([[0], np.cumsum(most)]) if n_jobs else np.zeros(1, np.int64)
 
 
-@nb.njit(cache=True)
+@compiled
 def push_timer(ledger: Ledger, at: float, node: int) -> None:
     """Put (at, node) on the heap; equal times come out by node number, so that order is determined."""
     times, nodes = ledger.timer_at, ledger.timer_node
@@ -133,7 +133,7 @@ def push_timer(ledger: Ledger, at: float, node: int) -> None:
     times[i], nodes[i] = at, node
 
 
-@nb.njit(cache=True)
+@compiled
 def pop_timer(ledger: Ledger) -> int:
     """Take the earliest node off the heap, which must not be empty."""
     times, nodes = ledger.timer_at, ledger.timer_node
@@ -159,13 +159,13 @@ def pop_timer(ledger: Ledger) -> int:
     return int(top)
 
 
-@nb.njit(cache=True)
+@compiled
 def next_timer(ledger: Ledger) -> float:
     """When the earliest timer is due, inf if there is none."""
     return ledger.timer_at[0] if ledger.count[TIMERS] else np.inf
 
 
-@nb.njit(cache=True)
+@compiled
 def _begin(ledger: Ledger, node: int, t: float) -> bool:
     """Start a node whose dependencies have ended; True if it ends at once."""
     n_flows = len(ledger.size)
@@ -190,7 +190,7 @@ def _begin(ledger: Ledger, node: int, t: float) -> bool:
     return False
 
 
-@nb.njit(cache=True)
+@compiled
 def _end(ledger: Ledger, node: int, t: float) -> None:
     n_flows = len(ledger.size)
     ledger.status[node] = DONE
@@ -208,7 +208,7 @@ def _end(ledger: Ledger, node: int, t: float) -> None:
             ledger.count[EVENTS] |= COFLOW_FINISHED
 
 
-@nb.njit(cache=True)
+@compiled
 def finish_node(ledger: Ledger, node: int, t: float) -> None:
     """Record that `node` ended at t, start what waited only for it, and so on through what takes no time."""
     stack = ledger.stack
@@ -226,7 +226,7 @@ def finish_node(ledger: Ledger, node: int, t: float) -> None:
                 n += 1
 
 
-@nb.njit(cache=True)
+@compiled
 def fire_timer(ledger: Ledger, latest: float) -> float:
     """Carry out the earliest timer (a task ends, or a job arrives) at its own time, which is returned.
 
@@ -246,7 +246,7 @@ def fire_timer(ledger: Ledger, latest: float) -> float:
     return float(t)
 
 
-@nb.njit(cache=True)
+@compiled
 def finish_nodes(ledger: Ledger, nodes: Ints, at: Floats) -> None:
     """Record that each node ended at its time; one that has ended already stays as it is."""
     for i in range(len(nodes)):
@@ -254,7 +254,7 @@ def finish_nodes(ledger: Ledger, nodes: Ints, at: Floats) -> None:
             finish_node(ledger, nodes[i], at[i])
 
 
-@nb.njit(cache=True)
+@compiled
 def fire_due(ledger: Ledger, now: float) -> Floats:
     """Carry out every timer that is due at `now`; how late each was, in seconds."""
     late = np.empty(ledger.count[TIMERS] + 64)
@@ -267,7 +267,7 @@ def fire_due(ledger: Ledger, now: float) -> Floats:
     return late[:n]
 
 
-@nb.njit(cache=True)
+@compiled
 def take_fresh(ledger: Ledger) -> Ints:
     """The flows released since the last call, in order of release; they join the active list.
 
@@ -288,7 +288,7 @@ def take_fresh(ledger: Ledger) -> Ints:
     return fresh
 
 
-@nb.njit(cache=True)
+@compiled
 def sweep(ledger: Ledger) -> Ints:
     """The active flows in order of release, after dropping the finished ones from the list."""
     kept = 0

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from netsched.jit import compiled
 from netsched.model import Floats, Ints
 
 _USED_UP = 1e-9
 """A link with less than this share of its capacity left counts as used up."""
 
 
-@nb.njit(cache=True)
+@compiled
 def _by_rank(rank: Ints, n_ranks: int) -> tuple[Ints, Ints]:
     """The flows in order of rank, and where each rank begins among them. (n_ranks + 1,), (flows,)"""
     first = np.zeros(n_ranks + 1, np.int64)
@@ -27,7 +27,7 @@ def _by_rank(rank: Ints, n_ranks: int) -> tuple[Ints, Ints]:
     return first, member
 
 
-@nb.njit(cache=True)
+@compiled
 def most_loaded(
     coflow: Ints, n_coflows: int, amount: Floats, indptr: Ints, links: Ints, capacity: Floats
 ) -> Floats:
@@ -43,7 +43,7 @@ def most_loaded(
     return most
 
 
-@nb.njit(cache=True)
+@compiled
 def rates_in_order(
     rank: Ints, n_ranks: int, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats
 ) -> Floats:
@@ -83,7 +83,7 @@ def rates_in_order(
     return rate
 
 
-@nb.njit(cache=True)
+@compiled
 def _gamma(
     flows: Ints, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats, free: Floats, load: Floats
 ) -> float:
@@ -104,7 +104,7 @@ def _gamma(
     return gamma
 
 
-@nb.njit(cache=True)
+@compiled
 def _unblocked(flows: Ints, indptr: Ints, links: Ints, capacity: Floats, free: Floats) -> Ints:
     """Those of the flows that find something free on every link of their path."""
     kept = np.empty(len(flows), np.int64)

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from netsched.errors import ScenarioError
+from netsched.jit import compiled
 from netsched.model import Ints
 
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ class Tree(NamedTuple):
     digit: int
 
 
-@numba.njit(cache=True)
+@compiled
 def _grow(root: int, graph: Any, cap: int) -> Any:
     """Distances to `root`, and the mixed radix in which a path index is read on the way to it.
 
@@ -108,7 +108,7 @@ def _grow(root: int, graph: Any, cap: int) -> Any:
     return dist, stride, total, digit
 
 
-@numba.njit(cache=True)
+@compiled
 def _next_edge(v: int, index: int, graph: Any, tree: Any) -> int:
     """Position in `graph.link` of the next hop from v (which has a way to the root, and is not it)."""
     c = 0
@@ -126,7 +126,7 @@ def _next_edge(v: int, index: int, graph: Any, tree: Any) -> int:
     return -1
 
 
-@numba.njit(cache=True)
+@compiled
 def _walk(walks: Any, graph: Any, tree: Any, out: Any) -> None:
     """Write the links from start to the root at out[position], per row (start, path index, position)."""
     for r in range(len(walks)):

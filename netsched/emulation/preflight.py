@@ -20,6 +20,9 @@ from netsched.workloads.builder import WorkloadBuilder
 SECONDS: Final = 0.4
 """How long each host sends at the full rate of its first port."""
 
+ATTEMPTS: Final = 3
+"""A machine that is too slow fails each of them; one that was busy for a moment does not."""
+
 TRANSPORT: Final = Transport(Connections.PER_PAIR)
 
 

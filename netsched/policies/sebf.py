@@ -68,4 +68,6 @@ class Sebf:
         # Flows that have ended, or not begun, are not shown: what is seen stands for the whole.
         whole = bottlenecks(view, view.flows.size) * view.coflows.size / np.where(shown > 0, shown, 1.0)
         bins = np.ceil(np.log(np.maximum(whole, _LEAST_S) / self.first) / np.log(self.factor))
-        return plan_of(view, np.clip(bins, 0, queues - 1).astype(np.int64)[coflow])
+        held = view.coflows.cls
+        cls = np.where(held >= 0, held, np.clip(bins, 0, queues - 1).astype(np.int64))
+        return plan_of(view, cls[coflow])
