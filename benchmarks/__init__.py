@@ -1,0 +1,1 @@
+"""Timed comparisons, printed as ratios of one run: `python -m benchmarks`."""
