@@ -30,6 +30,8 @@ _RECEIVE_BUFFER: Final = 1 << 20
 _PROGRESS_S: Final = 0.004
 _EARN_S: Final = 0.001
 _DIAL_S: Final = 5.0
+_AGENT_S: Final = 60.0
+"""How long an agent may take to answer: while hundreds of hosts start on a few cores, it waits its turn."""
 _READ, _WRITE = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -61,7 +63,7 @@ class Endpoint:
     def __init__(self, control: socket.socket, config: Config) -> None:
         self._control = control
         self._config = config
-        self._agent = client.connect(config.agent, job="emulation", timeout=_DIAL_S, strict=True)
+        self._agent = client.connect(config.agent, job="emulation", timeout=_AGENT_S, strict=True)
         self._poll = select.epoll()
         self._listener = self._listen()
         self._sender = Sender(config.queued, config.chunk, config.scale, self._dial, self._watch)

@@ -28,7 +28,7 @@ from netsched.fabric import Fabric
 from netsched.netlink import open_netns
 
 _STOP_S: Final = 2.0
-_CARRIER_S: Final = 5.0
+_CARRIER_S: Final = 30.0
 
 Stream = int | IO[bytes] | None
 
@@ -180,7 +180,7 @@ def _configure(network: EmulatedNetwork) -> None:
 
 
 def _wait_until_up(wires: tuple[Wire, ...]) -> None:
-    """A port drops everything until the kernel has noticed its carrier, which can take it a second."""
+    """A port drops all until the kernel has noticed its carrier: many seconds with hundreds of ports."""
     end = time.monotonic() + _CARRIER_S
     for node_wires in wiring.by_node(wires).values():
         waiting = {wire.interface for wire in node_wires}
