@@ -45,11 +45,14 @@ class Bundles(NamedTuple):
                   flows of equal (group, rank) share a bundle, except one that is alone
     latency       seconds from a flow's last byte sent to its last byte received
     left          bytes a flow still had when `settle_left` last looked, or at its release
-    order         bundles by class: class k (0 goes first) has order[class_first[k]:class_end[k]], some of
-                  which may have ended; valid unless UNSORTED
+    whole         all bundles by class: class k (0 goes first) has whole[class_first[k]:class_first[k + 1]]
+    order, sharing   the same without those that earlier classes block: order[class_first[k]:class_end[k]], some
+                  of which may have ended; both are valid unless UNSORTED
     class_state, class_floor   KEPT, LOST or REDO, and the lowest level of a connection that ended
     use_link, use_entry, use_exit   for the links of class k at use_first[k]:use_first[k+1]: what the classes
                   before it leave of the link, and what this one leaves of that, in bytes/s
+    on_use        the class's bundles on the link of use u: on_use[use_hop[u]:use_hop_end[u]], from
+                  hop_first[k] on, written when first asked for (class_indexed)
     changed       the N_CHANGED bundles whose rate the last allocation changed
     """
 
@@ -92,9 +95,16 @@ class Bundles(NamedTuple):
     class_of: Ints
     class_first: Ints
     class_end: Ints
+    class_indexed: np.ndarray
+    whole: Ints
+    sharing: np.ndarray
     class_state: np.ndarray
     class_floor: Floats
+    hop_first: Ints
     use_first: Ints
+    use_hop: Ints
+    use_hop_end: Ints
+    on_use: Ints
     use_link: Ints
     use_entry: Floats
     use_exit: Floats
@@ -165,9 +175,16 @@ def open_bundles(
         class_of=ints(n),
         class_first=ints(n + 1),
         class_end=ints(n + 1),
+        class_indexed=np.zeros(n, np.int8),
+        whole=ints(n),
+        sharing=np.zeros(n, np.int8),
         class_state=np.zeros(n, np.int8),
         class_floor=np.full(n, np.inf),
+        hop_first=ints(n + 1),
         use_first=ints(n + 1),
+        use_hop=ints(uses),
+        use_hop_end=ints(uses),
+        on_use=ints(uses),
         use_link=ints(uses),
         use_entry=np.zeros(uses),
         use_exit=np.zeros(uses),

@@ -40,7 +40,7 @@ _NOISE = 1e-10
 """Capacity left over below this share of the link is rounding, not bandwidth for a lower class."""
 
 _SAME = 1e-13
-"""Two amounts on a link that differ by less than this share of its capacity differ by rounding only."""
+"""Rates that differ by less than this share (of the link's capacity, of the rate) differ by rounding only."""
 
 _REPAIRS = 32
 """So many repairs in a row may build on one another's sums before rounding is cleared by a fresh start."""
@@ -57,7 +57,7 @@ def _put_rate(bun: Bundles, b: int, total: float, weight: float) -> None:
     rate = total if bun.queued[0] else total / bun.members[b]
     bun.total[b] = total
     bun.level[b] = total / weight
-    if rate != bun.unit_rate[b]:
+    if abs(rate - bun.unit_rate[b]) > _SAME * rate:
         catch_up(bun, b, bun.clock[0])
         bun.v_at[b] = bun.clock[0]
         bun.unit_rate[b] = rate
@@ -114,7 +114,7 @@ def sort_classes(bun: Bundles, s: Scratch) -> None:
     bun.count[HIGH] = high
     order = bun.order[:n]
     _sort(order, bun.cls, s)
-    k, used, stamp = -1, 0, bun.count[STAMP]
+    k, used, hops, stamp = -1, 0, 0, bun.count[STAMP]
     for i in range(n):
         b = order[i]
         if i == 0 or bun.cls[b] != bun.cls[order[i - 1]]:
@@ -124,16 +124,23 @@ def sort_classes(bun: Bundles, s: Scratch) -> None:
             stamp += 1
             bun.class_first[k] = i
             bun.use_first[k] = used
+            bun.hop_first[k] = hops
+            bun.class_indexed[k] = 0
         bun.class_of[b] = k
+        bun.sharing[b] = 1
         for h in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
             link = bun.path_links[h]
             if s.stamp[link] != stamp:
                 s.stamp[link] = stamp
                 bun.use_link[used] = link
                 used += 1
+        hops += bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]
     if k >= 0:
         bun.class_end[k] = n
     bun.use_first[k + 1] = used
+    bun.class_first[k + 1] = n
+    for i in range(n):
+        bun.whole[i] = order[i]
     bun.count[N_CLASSES] = k + 1
     bun.count[STAMP] = stamp
     bun.count[UNSORTED] = 0
@@ -141,11 +148,70 @@ def sort_classes(bun: Bundles, s: Scratch) -> None:
 
 
 @kernel
+def _is_blocked(bun: Bundles, s: Scratch, b: int) -> bool:
+    for h in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
+        if s.residual[bun.path_links[h]] <= 0.0:
+            return True
+    return False
+
+
+@kernel
+def _drop_blocked(bun: Bundles, k: int) -> None:
+    kept = bun.class_first[k]
+    for i in range(bun.class_first[k], bun.class_end[k]):
+        b = bun.order[i]
+        if bun.sharing[b]:
+            bun.order[kept] = b
+            kept += 1
+    bun.class_end[k] = kept
+
+
+@kernel
+def _index(bun: Bundles, s: Scratch, k: int) -> None:
+    """List the bundles of class k per link in `on_use`."""
+    first, end = bun.use_first[k], bun.use_first[k + 1]
+    for u in range(first, end):
+        s.first[bun.use_link[u]] = 0
+    for i in range(bun.class_first[k], bun.class_first[k + 1]):
+        p = bun.path[bun.whole[i]]
+        for h in range(bun.path_ptr[p], bun.path_ptr[p + 1]):
+            s.first[bun.path_links[h]] += 1
+    at = bun.hop_first[k]
+    for u in range(first, end):
+        bun.use_hop[u] = at
+        at += s.first[bun.use_link[u]]
+        s.first[bun.use_link[u]] = bun.use_hop[u]
+    for i in range(bun.class_first[k], bun.class_first[k + 1]):
+        p = bun.path[bun.whole[i]]
+        for h in range(bun.path_ptr[p], bun.path_ptr[p + 1]):
+            link = bun.path_links[h]
+            bun.on_use[s.first[link]] = bun.whole[i]
+            s.first[link] += 1
+    for u in range(first, end):
+        bun.use_hop_end[u] = s.first[bun.use_link[u]]
+    bun.class_indexed[k] = 1
+
+
+@kernel
+def _admit(bun: Bundles, s: Scratch, k: int, u: int) -> None:
+    """Bring those bundles of class k on the link of use u back that are no longer blocked by any link."""
+    if not bun.class_indexed[k]:
+        _index(bun, s, k)
+    for i in range(bun.use_hop[u], bun.use_hop_end[u]):
+        b = bun.on_use[i]
+        if not bun.sharing[b] and bun.members[b] and not _is_blocked(bun, s, b):
+            bun.sharing[b] = 1
+            bun.order[bun.class_end[k]] = b
+            bun.class_end[k] += 1
+
+
+@kernel
 def _fill_class(bun: Bundles, s: Scratch, k: int, floor: float) -> bool:
     """Share `s.residual` in class k among the bundles at `floor` or above; True if all are at their caps.
 
     The residual of the class's links is what is there for these bundles and, if `floor` is above 0, has
-    yet to be increased by what they have now. Bundles that have ended leave the class.
+    yet to be increased by what they have now. Bundles that have ended leave `order`, and so do those that
+    find a link used up before their class: `_admit` brings them back.
     """
     kept, n = bun.class_first[k], 0
     for i in range(bun.class_first[k], bun.class_end[k]):
@@ -168,12 +234,9 @@ def _fill_class(bun: Bundles, s: Scratch, k: int, floor: float) -> bool:
     m, at_cap = 0, True
     for i in range(n):
         b = s.group[i]
-        blocked = False
-        for h in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
-            if s.residual[bun.path_links[h]] <= 0.0:
-                blocked = True
-        if blocked:
+        if floor <= 0.0 and _is_blocked(bun, s, b):
             at_cap = False
+            bun.sharing[b] = 0
             if bun.total[b] != 0.0 or bun.unit_rate[b] != 0.0:
                 _put_rate(bun, b, 0.0, 1.0)
             continue
@@ -181,6 +244,8 @@ def _fill_class(bun: Bundles, s: Scratch, k: int, floor: float) -> bool:
         s.cap_of[b] = np.inf if bun.uncapped[b] else bun.cap_sum[b]
         s.group[m] = b
         m += 1
+    if m < n:
+        _drop_blocked(bun, k)
     group = s.group[:m]
     water_fill(group, s.weight_of, s.cap_of, bun.path, bun.path_ptr, bun.path_links, s, s.rate_of)
     for b in group:
@@ -273,11 +338,17 @@ def _shift(bun: Bundles, s: Scratch, k: int, stamp: int) -> None:
 def _refill(bun: Bundles, s: Scratch, k: int, floor: float, stamp: int) -> int:
     """Share anew in class k; stamp the links of which it now leaves more or less, count how many more."""
     first, end = bun.use_first[k], bun.use_first[k + 1]
+    n_opened = 0
     for u in range(first, end):
         link = bun.use_link[u]
         if s.stamp[link] == stamp:
+            if bun.use_entry[u] <= 0.0 and s.residual[link] > 0.0:
+                s.used[n_opened] = u
+                n_opened += 1
             bun.use_entry[u] = s.residual[link]
         s.residual[link] = bun.use_exit[u] if floor > 0.0 else bun.use_entry[u]
+    for i in range(n_opened):
+        _admit(bun, s, k, s.used[i])
     _fill_class(bun, s, k, floor)
     growth = 0
     for u in range(first, end):
