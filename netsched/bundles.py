@@ -46,8 +46,8 @@ class Bundles(NamedTuple):
     latency       seconds from a flow's last byte sent to its last byte received
     left          bytes a flow still had when `settle_left` last looked, or at its release
     whole         all bundles by class: class k (0 goes first) has whole[class_first[k]:class_first[k + 1]]
-    order, sharing   the same without those that earlier classes block: order[class_first[k]:class_end[k]], some
-                  of which may have ended; both are valid unless UNSORTED
+    order, sharing   the same without those that earlier classes block: order[class_first[k]:class_end[k]],
+                  some of which may have ended; both are valid unless UNSORTED
     class_state, class_floor   KEPT, LOST or REDO, and the lowest level of a connection that ended
     use_link, use_entry, use_exit   for the links of class k at use_first[k]:use_first[k+1]: what the classes
                   before it leave of the link, and what this one leaves of that, in bytes/s

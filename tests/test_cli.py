@@ -43,9 +43,9 @@ def engine(monkeypatch):
     def put(before, after=lambda outcome: outcome):
         sim = runner.ENGINES["sim"]
 
-        def run(scenario, built, position, progress):
+        def run(scenario, built, position, progress, log):
             before(scenario.policies[position].name)
-            return after(sim.run(scenario, built, position, progress))
+            return after(sim.run(scenario, built, position, progress, log))
 
         monkeypatch.setitem(runner.ENGINES, "fake", runner.Engine("for a test", run))
 

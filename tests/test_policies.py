@@ -112,7 +112,7 @@ def test_fifo_never_puts_a_coflow_before_an_earlier_one(seed, queues, control):
 @pytest.mark.parametrize("queues", [None, 8, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_sebf_never_puts_a_coflow_before_one_of_a_smaller_bottleneck(seed, queues, control):
-    """The bottleneck of the bytes still to be sent; with few classes, of all bytes of the coflow."""
+    """The bottleneck of the bytes still to be sent; with few classes, of all bytes, once and for all."""
     used = set()
     for view, cls in watched(Sebf(first=0.5, factor=3.0), seed, queues, control):
         flows, n = view.flows, len(view.coflows)
@@ -122,6 +122,10 @@ def test_sebf_never_puts_a_coflow_before_one_of_a_smaller_bottleneck(seed, queue
             shown = np.bincount(flows.coflow, flows.size, n)
             gamma *= view.coflows.size / shown
         of_coflow = np.array([cls[flows.coflow == row][0] for row in range(n)])
+        if queues is not None:
+            held = view.coflows.cls
+            assert (of_coflow == held)[held >= 0].all()
+            gamma, of_coflow = gamma[held < 0], of_coflow[held < 0]
         order = np.argsort(gamma, kind="stable")
         steps = np.diff(of_coflow[order])
         # Two bottlenecks that differ by rounding only have no order.
@@ -342,11 +346,17 @@ def test_sebf_takes_the_flows_that_it_sees_for_the_whole_coflow():
     first, second = case.coflow((0, 1, 2.0), (0, 2, 4.0))
     case.builder.depend(second, first)
     run(case.build(), star(6, 1.0), spy)
-    at_first, at_last = (replace(view, queues=8) for view in spy.seen)
+    unplanned = np.array([-1])
+    at_first, at_last = (
+        replace(view, queues=8, coflows=replace(view.coflows, cls=unplanned)) for view in spy.seen
+    )
     # 2 s * 6 B / 2 B = 6 s, and 4 s * 6 B / 4 B = 6 s: the same at both times.
     for limit, cls in ((6.1, 0), (5.9, 1)):
         for view in (at_first, at_last):
             assert Sebf(first=limit)(view).rank.tolist() == [cls]
+    # Once it has a class it keeps it.
+    held = replace(at_last, coflows=replace(at_last.coflows, cls=np.array([5])))
+    assert Sebf(first=6.1)(held).rank.tolist() == [5]
 
 
 def test_fifo_with_few_classes_puts_newcomers_behind_the_last_class_in_use():
