@@ -26,10 +26,10 @@ from netsched.bundles import (
     due_of,
     pop_root,
 )
-from netsched.classes import lose, reallocate, redo
 from netsched.jit import kernel
 from netsched.ledger import EVENTS, FRESH, Ledger, finish_node, fire_timer, next_timer, push_timer
 from netsched.model import Floats
+from netsched.rates import lose, reallocate, redo
 
 _SCAN_FASTER = 40
 """A push into the heap costs as much as looking at so many bundles one after the other."""

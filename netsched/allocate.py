@@ -20,6 +20,7 @@ class Scratch(NamedTuple):
 
     residual: Floats
     weight: Floats
+    claimed: Floats
     n_open: Ints
     first: Ints
     level: Floats
@@ -31,14 +32,13 @@ class Scratch(NamedTuple):
     cap_level: Floats
     members: Ints
     weight_of: Floats
-    cap_of: Floats
-    rate_of: Floats
 
 
 def scratch(n_links: int, n_bundles: int, n_uses: int) -> Scratch:
     return Scratch(
         residual=np.zeros(n_links),
         weight=np.zeros(n_links),
+        claimed=np.zeros(n_links),
         n_open=np.zeros(n_links, np.int64),
         first=np.zeros(n_links + 1, np.int64),
         level=np.zeros(n_links),
@@ -50,8 +50,6 @@ def scratch(n_links: int, n_bundles: int, n_uses: int) -> Scratch:
         cap_level=np.zeros(n_bundles),
         members=np.zeros(n_uses, np.int64),
         weight_of=np.zeros(n_bundles),
-        cap_of=np.zeros(n_bundles),
-        rate_of=np.zeros(n_bundles),
     )
 
 
@@ -74,45 +72,44 @@ def _sift(heap: Ints, level: Floats, n: int, i: int) -> None:
 
 
 @kernel
-def caps_fit(
-    group: Ints, cap: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, rate: Floats
-) -> bool:
-    """If every bundle of the group can have its cap at once, give it and return True; else change nothing."""
-    for b in group:
-        if not cap[b] < np.inf:
-            return False
+def caps_fit(group: Ints, cap: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch) -> bool:
+    """Whether all bundles of the group can have their caps at once; if so they are taken off the residual."""
     for b in group:
         for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            s.weight[links[k]] += cap[b]
+            s.claimed[links[k]] += cap[b]
     fits = True
     for b in group:
         for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            if s.weight[links[k]] > s.residual[links[k]] * (1 + 1e-9):
+            if s.claimed[links[k]] > s.residual[links[k]] * (1 + 1e-9):
                 fits = False
     for b in group:
         for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            link = links[k]
             if fits:
-                s.residual[link] = max(0.0, s.residual[link] - cap[b])
-            s.weight[link] = 0.0
-        if fits:
-            rate[b] = cap[b]
+                s.residual[links[k]] = max(0.0, s.residual[links[k]] - cap[b])
+            s.claimed[links[k]] = 0.0
     return fits
 
 
 @kernel
-def _open_links(group: Ints, weight: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch) -> int:
-    """Sum the claims per link; the number of links in use; `members` from `first` on says who is on each."""
-    n_used = 0
-    for b in group:
-        for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            link = links[k]
-            if s.n_open[link] == 0:
-                s.used[n_used] = link
-                n_used += 1
-                s.weight[link] = 0.0
-            s.n_open[link] += 1
-            s.weight[link] += weight[b]
+def open_bundle(
+    b: int, weight: float, row: Ints, indptr: Ints, links: Ints, s: Scratch, level: Floats, n_used: int
+) -> int:
+    """Add the claim of bundle b to its links for the next `water_fill`; how many links are used then."""
+    level[b] = -1.0
+    for k in range(indptr[row[b]], indptr[row[b] + 1]):
+        link = links[k]
+        if s.n_open[link] == 0:
+            s.used[n_used] = link
+            n_used += 1
+            s.weight[link] = 0.0
+        s.n_open[link] += 1
+        s.weight[link] += weight
+    return n_used
+
+
+@kernel
+def _list_members(group: Ints, n_used: int, row: Ints, indptr: Ints, links: Ints, s: Scratch) -> None:
+    """Write who is on each used link into `members`, from `first` on."""
     at = 0
     for u in range(n_used):
         link = s.used[u]
@@ -125,14 +122,14 @@ def _open_links(group: Ints, weight: Floats, row: Ints, indptr: Ints, links: Int
             link = links[k]
             members[s.first[link] + s.n_open[link]] = b
             s.n_open[link] += 1
-    return n_used
 
 
 @kernel
 def _freeze(
-    b: int, value: float, weight: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, rate: Floats
+    b: int, at: float, weight: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, level: Floats
 ) -> None:
-    rate[b] = value
+    level[b] = at
+    value = at * weight[b]
     for k in range(indptr[row[b]], indptr[row[b] + 1]):
         link = links[k]
         s.residual[link] = max(0.0, s.residual[link] - value)
@@ -165,73 +162,89 @@ def sort_by(key: Floats | Ints, items: Ints, spare: Ints) -> None:
 
 
 @kernel
-def _sort_capped(group: Ints, weight: Floats, cap: Floats, s: Scratch) -> int:
-    """Write the bundles that have a cap into `by_cap`, as a rising level reaches them; their number."""
-    n = 0
-    for b in group:
-        if cap[b] < np.inf:
-            s.by_cap[n] = b
-            s.cap_level[b] = cap[b] / weight[b]
-            n += 1
-    sort_by(s.cap_level, s.by_cap[:n], s.spare)
-    return n
+def water_fill(
+    group: Ints,
+    n_used: int,
+    capped: Ints,
+    weight: Floats,
+    cap: Floats,
+    row: Ints,
+    indptr: Ints,
+    links: Ints,
+    s: Scratch,
+    level: Floats,
+) -> bool:
+    """Weighted max-min with caps for one class on `s.residual`, which is reduced by what is given out.
+
+    `group` lists the bundles, all passed to `open_bundle` before; `n_used` is what that returned last;
+    `capped` lists those of the group that have a cap, and is sorted here. `weight` and `cap` are totals per
+    bundle; bundle b crosses links[indptr[row[b]]:indptr[row[b] + 1]]. `level` receives bytes/s per unit of
+    weight, below 0 for a bundle without links. True if all bundles get their caps.
+    """
+    for b in capped:
+        s.cap_level[b] = cap[b] / weight[b]
+    fit = len(capped) == len(group) and caps_fit(group, cap, row, indptr, links, s)
+    if fit:
+        for b in group:
+            level[b] = s.cap_level[b]
+    else:
+        sort_by(s.cap_level, capped, s.spare)
+        smallest = np.inf
+        for b in group:
+            smallest = min(smallest, weight[b])
+        _list_members(group, n_used, row, indptr, links, s)
+        _raise_level(len(group), n_used, smallest * 1e-9, capped, weight, row, indptr, links, s, level)
+    for u in range(n_used):
+        s.n_open[s.used[u]] = 0
+    return fit
 
 
 @kernel
-def water_fill(
-    group: Ints, weight: Floats, cap: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, rate: Floats
+def _raise_level(
+    left: int,
+    n_used: int,
+    tiny: float,
+    capped: Ints,
+    weight: Floats,
+    row: Ints,
+    indptr: Ints,
+    links: Ints,
+    s: Scratch,
+    level: Floats,
 ) -> None:
-    """Weighted max-min with caps for one class on `s.residual`, which is reduced by what is given out.
+    """Raise the level of all open bundles together; whoever reaches a cap or fills a link stays there.
 
-    `group` lists bundles; `weight` and `cap` are totals per bundle, `rate` receives totals. Open bundles
-    are marked by rate < 0 while the level rises.
+    A link of less than `tiny` open weight has none but what rounding leaves.
     """
-    if len(group) == 0 or caps_fit(group, cap, row, indptr, links, s, rate):
-        return
-    n_used = _open_links(group, weight, row, indptr, links, s)
-    smallest = np.inf
-    for b in group:
-        rate[b] = -1.0
-        smallest = min(smallest, weight[b])
-    tiny = smallest * 1e-9
-    n_capped = _sort_capped(group, weight, cap, s)
-    by_cap = s.by_cap
-    members = s.members
-    heap = s.used
+    heap, at_link, members = s.used, s.level, s.members
     for u in range(n_used):
-        s.level[heap[u]] = _link_level(s, heap[u], tiny)
+        at_link[heap[u]] = _link_level(s, heap[u], tiny)
     for i in range(n_used // 2 - 1, -1, -1):
-        _sift(heap, s.level, n_used, i)
-    left, next_cap, n_heap = len(group), 0, n_used
+        _sift(heap, at_link, n_used, i)
+    next_cap = 0
     while left:
-        while next_cap < n_capped and rate[by_cap[next_cap]] >= 0:
+        while next_cap < len(capped) and level[capped[next_cap]] >= 0:
             next_cap += 1
-        while n_heap:
+        while n_used:
             current = _link_level(s, heap[0], tiny)
-            if current <= s.level[heap[0]] or (current == np.inf and s.level[heap[0]] == np.inf):
+            if current <= at_link[heap[0]] or (current == np.inf and at_link[heap[0]] == np.inf):
                 break
-            s.level[heap[0]] = current
-            _sift(heap, s.level, n_heap, 0)
-        link_level = s.level[heap[0]] if n_heap else np.inf
-        if next_cap < n_capped:
-            b = by_cap[next_cap]
-            if cap[b] <= link_level * weight[b]:
-                _freeze(b, cap[b], weight, row, indptr, links, s, rate)
-                left -= 1
-                continue
+            at_link[heap[0]] = current
+            _sift(heap, at_link, n_used, 0)
+        link_level = at_link[heap[0]] if n_used else np.inf
+        if next_cap < len(capped) and s.cap_level[capped[next_cap]] <= link_level:
+            b = capped[next_cap]
+            _freeze(b, s.cap_level[b], weight, row, indptr, links, s, level)
+            left -= 1
+            continue
         if link_level == np.inf:
             break
         link = heap[0]
         for m in range(s.first[link], s.first[link] + s.n_open[link]):
             b = members[m]
-            if rate[b] < 0:
-                _freeze(b, link_level * weight[b], weight, row, indptr, links, s, rate)
+            if level[b] < 0:
+                _freeze(b, link_level, weight, row, indptr, links, s, level)
                 left -= 1
-        s.level[link] = np.inf
+        at_link[link] = np.inf
         s.weight[link] = 0.0
-        _sift(heap, s.level, n_heap, 0)
-    for u in range(n_used):
-        s.n_open[s.used[u]] = 0
-        s.weight[s.used[u]] = 0.0
-    for b in group:
-        rate[b] = max(rate[b], 0.0)
+        _sift(heap, at_link, n_used, 0)

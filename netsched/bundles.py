@@ -22,7 +22,7 @@ NOWHERE, IN_FLIGHT = -1, -2
 
 # Positions in Bundles.count.
 N_ACTIVE, N_FREE, DIRTY, AT_CAP, HEAPED, N_HEAP, N_ALLOCATIONS, N_EVENTS = range(8)
-UNSORTED, STALE, N_CLASSES, N_CHANGED, STAMP, N_REPAIRS, HIGH = range(8, 15)
+UNSORTED, STALE, N_CLASSES, N_CHANGED, STAMP, N_REPAIRS, HIGH, TOP = range(8, 16)
 
 ALONE = -1
 """The group of a bundle that holds one flow with claims of its own and that no other flow may join."""
@@ -280,6 +280,7 @@ def _new_bundle(bun: Bundles, f: int) -> int:
     bun.active[bun.count[N_ACTIVE]] = b
     bun.count[N_ACTIVE] += 1
     bun.count[HIGH] = max(bun.count[HIGH], b + 1)
+    bun.count[TOP] = max(bun.count[TOP], b + 1)
     return int(b)
 
 

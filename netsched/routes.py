@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netsched.fabric import Fabric
+from netsched.jit import compiled
 from netsched.model import Connections, Floats, Ints, Transport, Workload
 
 
@@ -34,12 +35,18 @@ class Routes:
         return gather(self.indptr, self.links, self.path[flows])
 
 
+@compiled
 def gather(indptr: Ints, values: Ints, rows: Ints) -> tuple[Ints, Ints]:
     """The given rows of a CSR table as a new CSR table (indptr, values)."""
-    first, length = indptr[rows], indptr[rows + 1] - indptr[rows]
-    ptr = np.concatenate([[0], np.cumsum(length)])
-    at = np.arange(ptr[-1]) + np.repeat(first - ptr[:-1], length)
-    return ptr, values[at]
+    ptr = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        ptr[i + 1] = ptr[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+    out = np.empty(ptr[-1], np.int64)
+    for i in range(len(rows)):
+        first = indptr[rows[i]]
+        for k in range(ptr[i], ptr[i + 1]):
+            out[k] = values[first + k - ptr[i]]
+    return ptr, out
 
 
 def route(workload: Workload, fabric: Fabric, transport: Transport) -> Routes:

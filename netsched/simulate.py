@@ -193,7 +193,7 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
         run.cadence.decided(run.now, plan)
-        run.waiting.append((run.now + run.cadence.control.delay, flows.copy(), plan))
+        run.waiting.append((run.now + run.cadence.control.delay, flows, plan))
     while run.waiting and run.waiting[0][0] <= run.now:
         _, flows, plan = run.waiting.pop(0)
         _take_effect(run, flows, plan)
@@ -204,15 +204,17 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
 
 def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
     """Move every active flow to where the plan wants it; flows that the plan does not know stay."""
-    active, _ = _active(run)
-    bundles.settle_left(run.bundles, active)
     run.class_of_coflow[run.ledger.flow_coflow[flows]] = plan.rank
-    # A flow that sent its last byte before the plan took effect keeps the class that it had.
-    sending = np.zeros(len(run.bundles.left), bool)
-    sending[active] = True
-    known = sending[flows]
-    if not known.all():
-        flows, plan = flows[known], _rows(plan, known)
+    active = flows
+    if run.cadence.control.delay > 0:
+        active, _ = _active(run)
+        bundles.settle_left(run.bundles, active)
+        # A flow that sent its last byte before the plan took effect keeps the class that it had.
+        sending = np.zeros(len(run.bundles.left), bool)
+        sending[active] = True
+        known = sending[flows]
+        if not known.all():
+            flows, plan = flows[known], _rows(plan, known)
     _write(run, flows, plan)
     regroup(run.bundles, run.scratch, active)
     run.gate = bundles.next_gate(run.bundles, active)
@@ -257,5 +259,6 @@ def _outcome(run: _Run, wall: float) -> Outcome:
             "rates": "fluid: strict priority between classes, weighted max-min inside one",
             "events": int(bun.count[bundles.N_EVENTS]),
             "allocations": int(bun.count[bundles.N_ALLOCATIONS]),
+            "repairs": int(bun.count[bundles.N_REPAIRS]),
         },
     )
