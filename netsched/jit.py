@@ -1,7 +1,8 @@
 """How the inner loops are compiled, and where the compiled code is kept.
 
 numba takes compiled code from its cache as long as the function's own file is unchanged, even where a
-function that it calls, in another file, has changed. So ours is kept in a folder named after all our sources.
+function that it calls, in another file, has changed. So ours is kept in a folder named after all sources that
+define compiled functions and all that those import.
 
 numba counts references to every array of a NamedTuple at each call, atomically: with the fifty columns of
 `Bundles` that is more than half of a run. A kernel that neither makes nor returns an array needs no counting.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +25,22 @@ Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 _PACKAGE: Final = Path(__file__).parent
 _PREFIX: Final = "kernels-"
+_IMPORT: Final = re.compile(r"^\s*from (netsched(?:\.\w+)*) import", re.MULTILINE)
+
+
+def _sources() -> list[Path]:
+    """The files whose text compiled code can depend on: functions compiled here, constants from what is imported."""
+    text = {path: path.read_text(encoding="utf-8") for path in _PACKAGE.rglob("*.py")}
+    kernels = {path for path, source in text.items() if "netsched.jit" in _IMPORT.findall(source)}
+    names = {name for path in kernels for name in _IMPORT.findall(text[path])}
+    imported = {(_PACKAGE.parent / name.replace(".", "/")).with_suffix(".py") for name in names}
+    return sorted(kernels | (imported & text.keys()))
 
 
 def _folder() -> Path:
     """Where code compiled from these very sources is kept; what older sources left beside it is removed."""
     digest = hashlib.sha256()
-    for source in sorted(_PACKAGE.glob("*.py")):
+    for source in _sources():
         digest.update(source.read_bytes())
     home = _PACKAGE / "__pycache__"
     if not os.access(home if home.exists() else _PACKAGE, os.W_OK):
