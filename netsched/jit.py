@@ -29,7 +29,7 @@ _IMPORT: Final = re.compile(r"^\s*from (netsched(?:\.\w+)*) import", re.MULTILIN
 
 
 def _sources() -> list[Path]:
-    """The files whose text compiled code can depend on: functions compiled here, constants from what is imported."""
+    """Files that compiled code can depend on: where functions are compiled, and what those import."""
     text = {path: path.read_text(encoding="utf-8") for path in _PACKAGE.rglob("*.py")}
     kernels = {path for path, source in text.items() if "netsched.jit" in _IMPORT.findall(source)}
     names = {name for path in kernels for name in _IMPORT.findall(text[path])}
