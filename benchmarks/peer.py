@@ -46,7 +46,7 @@ def ask(workload: Workload, fabric: Fabric, timeout: float) -> Answer:
     """The finish times that SimGrid finds, with every flow on the path that our simulator gives it.
 
     For workloads of flows that wait for nothing, of whole bytes, over links without delay: ValueError else.
-    subprocess.TimeoutExpired after `timeout` seconds.
+    subprocess.TimeoutExpired after `timeout` seconds, RuntimeError if SimGrid fails.
     """
     size, release = workload.flows.size, workload.jobs.arrival[workload.coflows.job[workload.flows.coflow]]
     if workload.dag.n_deps.any() or (size != np.round(size)).any() or fabric.delay.any():
@@ -63,7 +63,12 @@ def ask(workload: Workload, fabric: Fabric, timeout: float) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         given, wanted = Path(folder, "problem.json"), Path(folder, "result.json")
         given.write_text(json.dumps(problem))
-        subprocess.run([PYTHON, _SIDE, given, wanted], check=True, timeout=timeout, stderr=subprocess.DEVNULL)
+        run = subprocess.run(
+            [PYTHON, _SIDE, given, wanted], capture_output=True, text=True, check=False, timeout=timeout
+        )
+        if run.returncode:
+            said = run.stderr.strip().splitlines() or ["nothing said"]
+            raise RuntimeError(f"SimGrid ended with status {run.returncode}: {said[-1]}")
         result = json.loads(wanted.read_text())
     finish = np.empty(len(order))
     finish[order] = result["finish"]
