@@ -9,9 +9,12 @@ from netsched.model import Policy, Spec
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
 from netsched.policies.sebf import Sebf
+from netsched.policies.sincronia import Sincronia
 from netsched.policies.tensorexpress import TensorExpress
 
-POLICIES: dict[str, type[Policy]] = {policy.name: policy for policy in (Fair, Fifo, Sebf, TensorExpress)}
+POLICIES: dict[str, type[Policy]] = {
+    policy.name: policy for policy in (Fair, Fifo, Sebf, Sincronia, TensorExpress)
+}
 
 
 def make(spec: Spec) -> Policy:
