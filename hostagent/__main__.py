@@ -1,12 +1,18 @@
 """The `netsched-agent` command.
 
     netsched-agent run --config FILE [--ready-fd N]    serve until SIGTERM
-    netsched-agent plan --config FILE [--json]         what it would change; changes nothing
-    netsched-agent status [--config FILE | --socket PATH] [--json]
-    netsched-agent doctor [--json]                     what this kernel has and lacks
+    netsched-agent plan --config FILE                  what it would change; changes nothing
+    netsched-agent export tc|nft --config FILE         the same as commands, for reading
+    netsched-agent status                              what a running agent has done
+    netsched-agent explain --job J | --flow ADDR:PORT  how sockets were marked, and why not otherwise
+    netsched-agent drain [--off] | restore             mark no new sockets; give the queues back
+    netsched-agent cleanup [--orphans]                 what a dead agent left (and take it away)
+    netsched-agent env --job J --class C               NCCL and UCX settings of a class
+    netsched-agent doctor                              what this kernel has and lacks
 
-Exit status: 0 as wished, 1 differs or failed, 2 the configuration or command line is wrong, 3 refused
-(somebody else's queues), 4 a capability is missing, 130 interrupted.
+Every command but `run` takes --json. Exit status: 0 as wished, 1 differs or failed, 2 the configuration or
+command line is wrong, 3 refused (somebody else's queues, a living agent, a guess), 4 a capability is missing,
+6 done in part, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import logging
 import sys
 from typing import Any
 
+from hostagent import logs
 from hostagent.protocol import DEFAULT_SOCKET
 from netsched.errors import NetschedError
 
@@ -24,12 +31,10 @@ from netsched.errors import NetschedError
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(argv)
-    level = logging.INFO if options.verbose else logging.WARNING
-    logging.basicConfig(
-        level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    logs.setup(options.log_format, logging.INFO if options.verbose else logging.WARNING)
+    own = {"run": _run, "plan": _plan, "status": _status, "doctor": _doctor}
     try:
-        return {"run": _run, "plan": _plan, "status": _status, "doctor": _doctor}[options.command](options)
+        return own.get(options.command, _look)(options)
     except NetschedError as error:
         for line in str(error).splitlines():
             print(f"netsched-agent: {line}", file=sys.stderr)
@@ -45,20 +50,44 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--verbose", "-v", action="store_true", help="log what is done, not only what goes wrong"
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|plan|status|doctor")
+    parser.add_argument(
+        "--log-format", choices=["text", "json"], default="text", help="of the lines on standard error"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="serve until SIGTERM")
-    run.add_argument("--config", required=True, metavar="FILE")
     run.add_argument(
         "--ready-fd", type=int, metavar="N", help='write "ready" to this descriptor once it serves'
     )
     plan = commands.add_parser("plan", help="what run would change; changes nothing")
-    plan.add_argument("--config", required=True, metavar="FILE")
+    export = commands.add_parser("export", help="what run would set, as commands for reading")
+    export.add_argument("what", choices=["tc", "nft"])
+    for needs_config in (run, plan, export):
+        needs_config.add_argument("--config", required=True, metavar="FILE")
     status = commands.add_parser("status", help="what a running agent has done")
-    where = status.add_mutually_exclusive_group()
-    where.add_argument("--config", metavar="FILE", help="the running agent's configuration")
-    where.add_argument("--socket", default=DEFAULT_SOCKET, metavar="PATH")
+    explain = commands.add_parser("explain", help="by which way sockets were marked, and why not by another")
+    which = explain.add_mutually_exclusive_group(required=True)
+    which.add_argument("--job", default="", metavar="J", help="all marked sockets of this job")
+    which.add_argument("--flow", default="", metavar="ADDR:PORT", help="the sockets with this local address")
+    drain = commands.add_parser("drain", help="have a running agent mark no new sockets")
+    drain.add_argument("--off", action="store_true", help="mark new sockets again")
+    restore = commands.add_parser("restore", help="have a running agent give its queues back")
+    cleanup = commands.add_parser("cleanup", help="what a dead agent left")
+    cleanup.add_argument("--orphans", action="store_true", help="remove it")
+    for asks in (status, explain, drain, restore, cleanup):
+        where = asks.add_mutually_exclusive_group()
+        where.add_argument("--config", metavar="FILE", help="the agent's configuration, for its socket")
+        where.add_argument("--socket", default=DEFAULT_SOCKET, metavar="PATH")
+    env = commands.add_parser("env", help="NCCL and UCX settings with which RDMA carries a class's mark")
+    env.add_argument("--job", required=True, metavar="J")
+    env.add_argument(
+        "--class", required=True, dest="cls", metavar="C", help="a number, or a name of --config"
+    )
+    env.add_argument("--config", metavar="FILE", help="for names and the number of queues")
+    env.add_argument("--link-layer", choices=["auto", "roce", "infiniband"], default="auto")
+    env.add_argument("--sl", type=int, metavar="N", help="service level (RoCE: 0-7, InfiniBand: 0-15)")
+    env.add_argument("--ect", action="store_true", help="set ECT(0), for NICs that do not do it themselves")
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
-    for command in (plan, status, doctor):
+    for command in (plan, export, status, explain, drain, restore, cleanup, env, doctor):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -66,11 +95,46 @@ def _parser() -> argparse.ArgumentParser:
 # Each command imports what it needs: `status` must not wait for the YAML and pydantic of `run`.
 
 
-def _run(options: argparse.Namespace) -> int:
-    from hostagent.agent import Agent, notify_ready  # noqa: PLC0415
+def _look(options: argparse.Namespace) -> int:
+    from hostagent import commands  # noqa: PLC0415
+
+    chosen = options.command
+    if chosen == "env":
+        asked = (options.config, options.link_layer, options.sl, options.ect)
+        outcome = commands.env(options.job, options.cls, *asked)
+    elif chosen == "export":
+        outcome = commands.show_export(options.what, options.config)
+    elif chosen == "explain":
+        outcome = commands.explain(_socket(options), options.job, options.flow)
+    elif chosen == "drain":
+        outcome = commands.drain(_socket(options), on=not options.off)
+    elif chosen == "restore":
+        outcome = commands.restore(_socket(options))
+    else:
+        outcome = commands.cleanup(_socket(options), remove=options.orphans)
+    if options.json:
+        _print_json({"version": 1} | outcome.content)
+    else:
+        for line in outcome.lines:
+            print(line)
+    return outcome.code
+
+
+def _socket(options: argparse.Namespace) -> str:
+    """Where the agent is asked: the socket of --config, or --socket."""
+    if not options.config:
+        return str(options.socket)
     from hostagent.config import load  # noqa: PLC0415
 
-    Agent(load(options.config)).run(lambda: notify_ready(options.ready_fd))
+    return load(options.config).api.socket
+
+
+def _run(options: argparse.Namespace) -> int:
+    from hostagent.agent import Agent  # noqa: PLC0415
+    from hostagent.config import load  # noqa: PLC0415
+    from hostagent.notify import write_ready  # noqa: PLC0415
+
+    Agent(load(options.config)).run(lambda: write_ready(options.ready_fd))
     return 0
 
 
@@ -100,18 +164,16 @@ def _plan(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from hostagent import client  # noqa: PLC0415
 
-    path = options.socket
-    if options.config:
-        from hostagent.config import load  # noqa: PLC0415
-
-        path = load(options.config).api.socket
-    with client.connect(path, timeout=2.0, strict=True) as agent:
+    with client.connect(_socket(options), timeout=2.0, strict=True) as agent:
         shown = agent.status()
     if options.json:
         _print_json({"version": 1} | {key: shown[key] for key in shown.keys() - {"v", "id", "ok"}})
     else:
         tags = shown["tags"]
-        print(f"mode {shown['mode']}, up {shown['uptime_s']:.0f} s, {len(shown['clients'])} clients")
+        print(
+            f"mode {shown['mode']}, {shown['state']}, up {shown['uptime_s']:.0f} s, "
+            f"{shown['connections']} connections"
+        )
         print(f"sockets marked {tags['ok']}, not marked {tags['failed']}")
         for port in shown["interfaces"]:
             state = (

@@ -1,4 +1,4 @@
-"""The agent itself: its configuration, its ports, and an answer to each verb of the protocol.
+"""The agent's life: it takes its socket, its pages and its ports, serves, and gives everything back.
 
 Nothing of a job passes through it: it marks sockets and owns queues, and when it dies both stay as they are.
 """
@@ -6,24 +6,25 @@ Nothing of a job passes through it: it marks sockets and owns queues, and when i
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-import os
+import selectors
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from hostagent import protocol, tagging
+from hostagent import claim, logs, metrics, sockdiag
 from hostagent.config import Config
-from hostagent.protocol import BadRequest, Message, Tagged
+from hostagent.http import Http, Page
+from hostagent.notify import Notifier
 from hostagent.queues import Ports
 from hostagent.server import Connection, Server
-from netsched import marking
+from hostagent.verbs import Verbs
+from netsched.errors import NetschedError
 from netsched.netlink import open_netns
 
 _LOG: Final = logging.getLogger(__name__)
+_HTTP_TICK_S: Final = 5.0
 
 
 class Agent:
@@ -31,45 +32,68 @@ class Agent:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._ports: Ports | None = None
-        self._started = time.monotonic()
-        self._leases = itertools.count(1)
-        self._tags = {"ok": 0, "failed": 0}
-        self._by_class = dict.fromkeys(range(config.queues), 0)
         self._stop = False
         self._server: Server | None = None
+        self._http: Http | None = None
+        self._verbs = Verbs(config, self._connections)
 
     def run(self, ready: Callable[[], None]) -> None:
         """Take the ports, serve until SIGTERM or SIGINT, give them back. `ready` is called once it serves.
 
-        NetschedError if the ports or the socket cannot be had; everything is then as before.
+        NetschedError if the ports or a socket cannot be had; everything is then as before.
         """
+        config, notifier = self.config, Notifier()
         with contextlib.ExitStack() as stack:
             # The socket before the ports: two agents of one configuration must not undo each other's queues.
-            shared = bool(self.config.api.allow)
-            self._server = Server(self.config.api.socket, shared, self._admits, self._answer)
-            stack.callback(self._server.close)
-            stack.enter_context(self._signals(self._server.wake_fd))
-            if self.config.mode == "mark+queue":
-                self._ports = Ports.of(self.config, stack.enter_context(open_netns()))
-                _LOG.info("queues applied changes=%d", self._ports.apply())
+            shared = bool(config.api.allow)
+            server = self._server = Server(config.api.socket, shared, self._admits, self._verbs.answer)
+            stack.callback(server.close)
+            stack.enter_context(self._signals(server.wake_fd))
+            if config.metrics is not None:
+                self._http = Http(server, config.metrics.listen, self._pages())
+                stack.callback(self._http.close)
+            if config.mode == "mark+queue":
+                stack.enter_context(_claimed(server))
+                self._verbs.ports = Ports.of(config, stack.enter_context(open_netns()))
+                changes = self._verbs.ports.apply()
+                _LOG.info("queues applied", extra=logs.fields({"changes": changes}))
                 stack.callback(self._give_back)
             ready()
-            _LOG.info("ready mode=%s socket=%s", self.config.mode, self.config.api.socket)
-            self._loop(self._server)
+            notifier.ready(f"mode {config.mode}")
+            _LOG.info("ready", extra=logs.fields({"mode": config.mode, "socket": config.api.socket}))
+            self._loop(server, notifier)
+            notifier.stopping()
 
-    def _loop(self, server: Server) -> None:
-        due = time.monotonic() + self.config.resync
+    def _loop(self, server: Server, notifier: Notifier) -> None:
+        """Serve until told to stop. What comes due is done between two packets, never beside one."""
+        every: list[tuple[float, Callable[[], None]]] = [(self.config.resync, self._resync)]
+        if self._http is not None:
+            every.append((_HTTP_TICK_S, self._http.expire))
+        if notifier.interval is not None:
+            every.append((notifier.interval, notifier.alive))
+        due = [time.monotonic() + interval for interval, _ in every]
         while not self._stop:
-            server.serve(max(0.0, due - time.monotonic()))
-            if time.monotonic() >= due:
-                due = time.monotonic() + self.config.resync
-                if self._ports is not None:
-                    self._ports.watch()
+            server.serve(max(0.0, min(due) - time.monotonic()))
+            for at, (interval, act) in enumerate(every):
+                if time.monotonic() >= due[at]:
+                    due[at] = time.monotonic() + interval
+                    act()
+
+    def _resync(self) -> None:
+        begin = time.perf_counter()
+        if self._verbs.ports is not None and self._verbs.state != "restored":
+            self._verbs.ports.watch()
+        if len(self._verbs.ledger):
+            try:
+                self._verbs.ledger.prune(one.cookie for one in sockdiag.sockets())
+            except NetschedError as error:
+                _LOG.warning("sockets not listed", extra=logs.fields({"error": str(error)}))
+        self._verbs.counts.resyncs += 1
+        self._verbs.counts.resync_s += time.perf_counter() - begin
 
     def _give_back(self) -> None:
-        if self._ports is not None and self.config.on_stop == "restore":
-            self._ports.restore()
+        if self._verbs.ports is not None and self.config.on_stop == "restore":
+            self._verbs.ports.restore()
 
     @contextlib.contextmanager
     def _signals(self, wake_fd: int) -> Iterator[None]:
@@ -85,114 +109,43 @@ class Agent:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    # -------------------------------------------------------------- verbs
-
     def _admits(self, uid: int) -> bool:
         return self.config.may_use(uid) is not None
-
-    def _answer(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        verbs = {
-            "hello": self._hello,
-            "register": self._register,
-            "tag": self._tag,
-            "status": self._status,
-            "release": self._release,
-        }
-        verb = protocol.text_field(request, "verb")
-        if verb not in verbs:
-            raise BadRequest("bad-verb", f"verb = {verb!r}: it is one of {', '.join(verbs)}")
-        return verbs[verb](connection, request, fds)
-
-    def _hello(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        queues, names = self.config.queues, self.config.classes
-        classes = [
-            {
-                "class": cls,
-                "names": [name for name, number in names.items() if number == cls],
-                "dscp": marking.dscp_of(cls, queues),
-                "dscp_name": marking.name_of(marking.dscp_of(cls, queues)),
-            }
-            for cls in range(queues)
-        ]
-        return {
-            "pid": os.getpid(),
-            "mode": self.config.mode,
-            "classes": classes,
-            "limits": {"packet_bytes": protocol.MAX_PACKET, "fds": protocol.MAX_FDS},
-        }
-
-    def _register(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        connection.job = protocol.text_field(request, "job", "")
-        lease = next(self._leases)
-        if len(connection.leases) >= 64:
-            raise BadRequest("too-many", "a connection has at most 64 leases; release one")
-        connection.leases.add(lease)
-        return {"lease": lease}
-
-    def _release(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        lease = request.get("lease")
-        if isinstance(lease, bool) or not isinstance(lease, int) or lease not in connection.leases:
-            raise BadRequest("bad-lease", "lease: not one of this connection")
-        connection.leases.remove(lease)
-        return {}
-
-    def _tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        try:
-            cls = self.config.number_of(request.get("class"))
-        except ValueError as error:
-            raise BadRequest("bad-class", str(error)) from None
-        allowed = self.config.may_use(connection.peer.uid)
-        if allowed is None or cls not in allowed:
-            raise BadRequest("refused", f"user {connection.peer.uid} may not use class {cls}: see api.allow")
-        if not fds or request.get("count", len(fds)) != len(fds):
-            raise BadRequest("bad-fds", f"{len(fds)} descriptors arrived, count = {request.get('count')}")
-        dscp = marking.dscp_of(cls, self.config.queues)
-        if self.config.mode == "observe":
-            results = [_observed(fd, dscp) for fd in fds]
-        else:
-            results = [tagging.tag(fd, dscp) for fd in fds]
-        good = sum(result.ok for result in results)
-        self._tags["ok"] += good
-        self._tags["failed"] += len(results) - good
-        self._by_class[cls] += good
-        status = "full" if good == len(results) else "partial"
-        return {"status": status, "dscp": dscp, "results": protocol.results_to_json(results)}
-
-    def _status(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        uid = connection.peer.uid
-        mine = [c for c in self._connections() if uid in (0, os.geteuid(), c.peer.uid)]
-        shown: dict[str, Any] = {
-            "mode": self.config.mode,
-            "uptime_s": round(time.monotonic() - self._started, 3),
-            "tags": dict(self._tags),
-            "tags_by_class": {str(cls): count for cls, count in self._by_class.items()},
-            "clients": [{"pid": c.peer.pid, "uid": c.peer.uid, "job": c.job} for c in mine[:64]],
-            "interfaces": [] if self._ports is None else self._ports.status(),
-        }
-        return shown
 
     def _connections(self) -> list[Connection]:
         return [] if self._server is None else list(self._server.connections.values())
 
+    # -------------------------------------------------------------- pages
 
-def _observed(fd: int, dscp: int) -> Tagged:
-    """What the socket carries, where nothing may be written: ok only if it is what would be written."""
-    now = tagging.read(fd)
-    if not now.ok or now.dscp == dscp:
-        return now
-    error = f"mode observe: would set {marking.name_of(dscp)}"
-    return Tagged(False, now.dscp, now.priority, now.family, error)
+    def _pages(self) -> dict[str, Callable[[], Page]]:
+        return {
+            "/metrics": lambda: metrics.page(self._verbs.status(), self._verbs.counts),
+            # That it was answered is the proof: the loop that serves jobs has come round to it.
+            "/healthz": lambda: Page(200, "ok\n"),
+            "/readyz": self._readyz,
+        }
+
+    def _readyz(self) -> Page:
+        wrong = self._verbs.status()["not_ready"]
+        return Page(503, "\n".join([*wrong, ""])) if wrong else Page(200, "ok\n")
 
 
-def notify_ready(ready_fd: int | None) -> None:
-    """Say that the agent serves: a line "ready" on `ready_fd`, and READY=1 to systemd if it started us."""
-    if ready_fd is not None:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(ready_fd, b"ready\n")
-        os.close(ready_fd)
-    address = os.environ.get("NOTIFY_SOCKET")
-    if address:
-        # A leading @ stands for the abstract namespace's null byte.
-        target = "\0" + address[1:] if address.startswith("@") else address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
-            sock.sendto(b"READY=1", target)
+@contextlib.contextmanager
+def _claimed(server: Server) -> Iterator[None]:
+    """Hold the name of this namespace's queue owner meanwhile. ClaimedError if another agent holds it."""
+    try:
+        held = claim.take()
+    except claim.ClaimedError as error:
+        if claim.is_ours(error.uid):
+            raise
+        # Any user can bind the name; being in the way must not be enough to keep the agent from its work.
+        about = {"pid": error.pid, "uid": error.uid}
+        _LOG.warning("the agent's name is held by somebody else's process", extra=logs.fields(about))
+        yield
+        return
+    server.watch(held, selectors.EVENT_READ, lambda: claim.answer(held))
+    try:
+        yield
+    finally:
+        server.unwatch(held)
+        held.close()

@@ -14,6 +14,7 @@ import array
 import contextlib
 import itertools
 import logging
+import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hostagent import protocol
-from hostagent.protocol import DEFAULT_SOCKET, MAX_FDS, MAX_PACKET, Message, Tagged
+from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET, Message, Tagged
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ def connect(
 ) -> Client:
     """A connection to the agent at `path`, made now if it is there; `timeout` in seconds for each answer.
 
-    Raises AgentError only with `strict`.
+    `job` is by default what NETSCHED_JOB says (see `netsched-agent env`). AgentError only with `strict`.
     """
-    client = Client(path, job=job, timeout=timeout, strict=strict)
+    client = Client(path, job=job or os.environ.get(JOB_VARIABLE, ""), timeout=timeout, strict=strict)
     client.hello()
     return client
 
@@ -78,6 +79,18 @@ class Client:
     def status(self) -> Message:
         """What the agent has done: see docs/agent.md. {} if it is not there."""
         return self._ask({"verb": "status"}, ())
+
+    def explain(self, *, job: str = "", local: str = "") -> Message:
+        """Why the sockets of a job, or the one with this local address, carry the mark that they do."""
+        return self._ask({"verb": "explain", "job": job, "local": local}, ())
+
+    def drain(self, *, on: bool = True) -> Message:
+        """Have the agent mark no new sockets, or do it again. For its own user and root."""
+        return self._ask({"verb": "drain", "on": on}, ())
+
+    def restore(self) -> Message:
+        """Have the agent give its queues back and mark no new sockets. For its own user and root."""
+        return self._ask({"verb": "restore"}, ())
 
     def tag(self, sockets: Iterable[socket.socket | int], cls: int | str) -> list[Tagged]:
         """Have these TCP sockets marked for class `cls` (0 the most urgent, or a name of the agent's).

@@ -9,6 +9,7 @@
     on_stop: restore                  # restore | keep
     resync: 30s
     api: {socket: /run/netsched/agent.sock, allow: [{uid: 1001, classes: [gradients, 3]}]}
+    metrics: {listen: 127.0.0.1:9469}  # without the key there is no HTTP server
 
 A wrong file is reported with all its mistakes at once, since each of them may cost somebody a restart.
 """
@@ -16,7 +17,9 @@ A wrong file is reported with all its mistakes at once, since each of them may c
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -32,6 +35,9 @@ from netsched.units import Duration, Rate, Size
 
 _MAX_BYTES: Final = 1 << 20
 _ETHERNET_HEADER: Final = 14
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+DEFAULT_LISTEN: Final = "127.0.0.1:9469"
+"""Of the HTTP pages, where `metrics` is there without `listen`."""
 
 
 class ConfigError(ScenarioError):
@@ -83,6 +89,29 @@ class Api(_Strict):
     allow: tuple[Allow, ...] = ()
 
 
+def _loopback(text: object) -> tuple[str, int]:
+    """(address, port) of "127.0.0.1:9469" or "[::1]:9469"."""
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    inside = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        address = ipaddress.ip_address(inside)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an address and a port, such as {DEFAULT_LISTEN}") from None
+    if not address.is_loopback:
+        raise ValueError(f"{text!r} is not on loopback: pages are for this host only, 127.0.0.1 or [::1]")
+    if (":" in inside) != host.startswith("[") or not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{text!r} is not an address and a port, such as {DEFAULT_LISTEN} or [::1]:9469")
+    return inside, int(port)
+
+
+class Metrics(_Strict):
+    """Where the pages /metrics, /healthz and /readyz are: (address on loopback, port)."""
+
+    listen: Annotated[tuple[str, int], BeforeValidator(_loopback)] = Field(
+        default=DEFAULT_LISTEN, validate_default=True
+    )
+
+
 class Config(_Strict):
     """The whole file."""
 
@@ -94,6 +123,7 @@ class Config(_Strict):
     on_stop: Literal["restore", "keep"] = "restore"
     resync: Duration = 30.0
     api: Api = Api()
+    metrics: Metrics | None = None
 
     @check(mode="after")
     def _fits(self) -> Config:
@@ -209,4 +239,6 @@ def _lines(item: Any) -> list[str]:
     return [f"{where} = {repr(item['input'])[:60]}: {text[0].lower()}{text[1:]}"]
 
 
-_KEYS: Final = sorted({key for model in (Config, Api, Allow, Interface) for key in model.model_fields})
+_KEYS: Final = sorted(
+    {key for model in (Config, Api, Allow, Interface, Metrics) for key in model.model_fields}
+)

@@ -23,6 +23,8 @@ MAX_FDS: Final = 253
 MAX_TEXT: Final = 128
 """Characters of a name that a client may give to a job or class."""
 DEFAULT_SOCKET: Final = "/run/netsched/agent.sock"
+JOB_VARIABLE: Final = "NETSCHED_JOB"
+"""Environment variable with the job's name for clients that give none."""
 
 Message = dict[str, Any]
 

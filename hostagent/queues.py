@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hostagent import logs
 from hostagent.config import Config
 from netsched import ports
 from netsched.errors import NetschedError
@@ -23,7 +24,7 @@ _REPAIRS: Final = 3
 """Repairs of one port within _WINDOW_S after which the agent stops: somebody else wants it otherwise."""
 _WINDOW_S: Final = 600.0
 _SHOWN: Final = 4
-_DRAIN_S: Final = 2.0
+DRAIN_S: Final = 2.0
 _MASTERS: Final = frozenset({"bond", "team", "bridge"})
 
 
@@ -99,27 +100,42 @@ class Ports:
                 changes = ports.apply(self.link, port.index, port.want)
             except NetschedError as error:
                 port.conflict = str(error)
-                _LOG.error("interface=%s conflict=%r", port.name, port.conflict)
+                about = {"interface": port.name, "conflict": port.conflict}
+                _LOG.error("port left to somebody else", extra=logs.fields(about))
                 continue
             if changes:
                 now = time.monotonic()
                 port.repairs += 1
                 port.repaired_at = [then for then in port.repaired_at if then > now - _WINDOW_S] + [now]
-                _LOG.warning("interface=%s repaired changes=%d repairs=%d", port.name, changes, port.repairs)
+                done: dict[str, logs.Value] = {
+                    "interface": port.name,
+                    "changes": changes,
+                    "repairs": port.repairs,
+                }
+                _LOG.warning("port repaired", extra=logs.fields(done))
             if len(port.repaired_at) >= _REPAIRS:
                 times = f"{len(port.repaired_at)} times in {_WINDOW_S / 60:.0f} minutes"
                 port.conflict = f"changed by somebody else {times}; left as it is"
 
-    def restore(self) -> None:
-        """Give every port back to the kernel's default, emptying the queues first."""
+    def restore(self) -> list[str]:
+        """Give every port back to the kernel's default, emptying the queues first; returns their names."""
+        given = []
         for port in self.ports:
             if not port.ours:
                 continue
             try:
-                ports.remove(self.link, port.index, drain_s=_DRAIN_S)
+                ports.remove(self.link, port.index, drain_s=DRAIN_S)
                 port.ours = False
+                given.append(port.name)
             except NetschedError as error:
-                _LOG.error("interface=%s not restored: %s", port.name, error)
+                about = {"interface": port.name, "error": str(error)}
+                _LOG.error("port not restored", extra=logs.fields(about))
+        return given
+
+    @property
+    def owned(self) -> list[str]:
+        """Names of the ports whose tree is there because of us."""
+        return [port.name for port in self.ports if port.ours]
 
     def status(self) -> list[dict[str, Any]]:
         return [self._status(port) for port in self.ports]
@@ -129,6 +145,7 @@ class Ports:
             "interface": port.name,
             "mechanism": MECHANISM,
             "rate": show_rate(port.want.parent.rate) if port.want.parent else "",
+            "rate_bytes_per_second": port.want.parent.rate if port.want.parent else 0,
             "queues": port.want.queues,
             "conflict": port.conflict,
             "repairs": port.repairs,

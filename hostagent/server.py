@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hostagent import protocol
+from hostagent import logs, protocol
 from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
 from netsched.errors import NetschedError
 
@@ -82,6 +82,15 @@ class Server:
                 self._accept()
             elif isinstance(key.fileobj, socket.socket) and key.fileobj in self.connections:
                 self._one_packet(self.connections[key.fileobj])
+            elif key.data is not None and key.fd in self._poll.get_map():
+                key.data()
+
+    def watch(self, sock: socket.socket, events: int, ready: Callable[[], None]) -> None:
+        """Call `ready` from `serve` whenever one of `events` (of selectors) holds for `sock`."""
+        self._poll.register(sock, events, ready)
+
+    def unwatch(self, sock: socket.socket) -> None:
+        self._poll.unregister(sock)
 
     def close(self) -> None:
         for connection in list(self.connections.values()):
@@ -99,7 +108,7 @@ class Server:
         try:
             sock, _ = self._listener.accept()
         except OSError as error:
-            _LOG.warning("accept failed: %s", error.strerror)
+            _LOG.warning("accept failed", extra=logs.fields({"error": error.strerror or str(error)}))
             return
         sock.setblocking(False)
         peer = Peer(*_CRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size)))
@@ -110,7 +119,8 @@ class Server:
             refusal = BadRequest("too-many", f"user {peer.uid} has {MAX_CONNECTIONS} connections already")
         connection = Connection(sock, peer)
         if refusal is not None:
-            _LOG.warning("refused uid=%d pid=%d code=%s", peer.uid, peer.pid, refusal.code)
+            about: dict[str, logs.Value] = {"uid": peer.uid, "pid": peer.pid, "code": refusal.code}
+            _LOG.warning("connection refused", extra=logs.fields(about))
             self._send(connection, _error({}, refusal))
             sock.close()
             return
