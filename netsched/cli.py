@@ -83,11 +83,14 @@ def _run(arguments: argparse.Namespace) -> int:
         ended = run(scenario, engines, out, watch, figures=not arguments.no_plots)
     if arguments.json:
         print(json.dumps(ended.result.summary, indent=2, allow_nan=False))
-    else:
+    elif ended.result.runs:
         report.show(ended.result)
-    _say(f"results in {out}")
+    if ended.result.runs:
+        _say(f"results in {out}")
     for failure in ended.failures:
         _complain(failure.error, f"{failure.engine} {failure.policy}: ")
+    if not ended.result.runs:
+        _say(f"error: no run of {len(engines) * len(scenario.policies)} ended: no table, no figure")
     for name in ended.invalid:
         _say(f"error: {name}: INVALID, see the reason in the table")
     if ended.failures:
@@ -115,6 +118,28 @@ def _plot(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else loaded[0].path / results.PLOTS
     for path in plots.plot(loaded, out):
         print(path)
+    return OK
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from netsched import compare, results  # noqa: PLC0415
+
+    limits = compare.Limits(arguments.narrow, arguments.short)
+    comparison = compare.compare([Path(path) for path in arguments.result], limits)
+    figures = compare.figures(comparison)
+    if arguments.json:
+        print(json.dumps(figures, indent=2, allow_nan=False))
+    else:
+        from netsched import compare_table  # noqa: PLC0415
+
+        compare_table.show(figures)
+        sys.stdout.flush()
+    if not arguments.no_plots:
+        from netsched import compare_plots  # noqa: PLC0415 # matplotlib is slow to import
+
+        out = Path(arguments.out) if arguments.out else Path(arguments.result[0]) / results.PLOTS
+        compare_plots.plot(comparison, out)
+        _say(f"figures in {out}")
     return OK
 
 
@@ -203,6 +228,28 @@ def _parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", help="folder for the figures (default: plots/ in the first result)"
     )
 
+    compare = command("compare", "compare the coflow completion times of results of one workload", _compare)
+    compare.add_argument("result", nargs="+", metavar="RESULT", help="a folder that `netsched run` wrote")
+    compare.add_argument(
+        "--narrow",
+        type=_count,
+        default=50,
+        metavar="FLOWS",
+        help="a coflow of at most so many flows is narrow (default: 50, as Varys)",
+    )
+    compare.add_argument(
+        "--short",
+        type=_size,
+        default=5e6,
+        metavar="SIZE",
+        help="a coflow whose longest flow is at most this is short (default: 5MB, as Varys)",
+    )
+    compare.add_argument(
+        "--out", metavar="DIR", help="folder for the figures (default: plots/ in the first result)"
+    )
+    compare.add_argument("--json", action="store_true", help="print the figures as JSON instead of tables")
+    compare.add_argument("--no-plots", action="store_true", help="draw no figures")
+
     catalog = command("list", "list what a scenario can name, with parameters and defaults", _list)
     catalog.add_argument("kind", choices=KINDS, help="what to list")
 
@@ -215,6 +262,23 @@ def _seed(text: str) -> int:
     if text.isascii() and text.isdecimal() and int(text[:20]) < 2**53:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a seed: write a whole number, 0 or more")
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdecimal() and int(text[:20]) < 2**53:
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f"{text[:40]!r} is not a number of flows: write a whole number, 0 or more"
+    )
+
+
+def _size(text: str) -> float:
+    from netsched import units  # noqa: PLC0415
+
+    try:
+        return units.size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ and later. Importing this module imports matplotlib, which is slow: the command 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +23,13 @@ from netsched import timeline
 from netsched.errors import ScenarioError
 from netsched.model import Floats
 from netsched.results import FIGURES, Key, Result, read
-from netsched.style import STYLE, colours, scaled
+from netsched.style import STYLE, Colour, colours, scaled
 
 _CDF, _BARS, _TIMELINE = FIGURES
 _MAX_POINTS: Final = 2000
 """Of one CDF curve: finer than a printed page can show, and small enough for an SVG of a large trace."""
 
-_DASHES: Final = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
+DASHES: Final = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 _HATCHES: Final = ("", "////", "....", "xxxx")
 
 
@@ -93,7 +93,7 @@ def _series(result: Result, key: Key, several: bool) -> Series:
     )
 
 
-def _orders(series: Sequence[Series]) -> tuple[dict[str, Any], list[str]]:
+def _orders(series: Sequence[Series]) -> tuple[dict[str, Colour], list[str]]:
     """A colour per label, and the engines, both in order of appearance: equal in all figures."""
     labels = list(dict.fromkeys(one.label for one in series))
     return dict(zip(labels, colours(len(labels)), strict=True)), list(dict.fromkeys(s.engine for s in series))
@@ -103,37 +103,51 @@ def _orders(series: Sequence[Series]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _draw_cdf(series: Sequence[Series]) -> Figure:
-    colour, engines = _orders(series)
+    finished = [one.times[~np.isnan(one.times)] for one in series]
+    factor, unit = scaled(max(float(times.max()) for times in finished))
+    colour, _ = _orders(series)
+    figure, axes = draw_steps([(one.label, one.engine, one.times / factor) for one in series], colour)
+    axes.set_xlabel(f"stage completion time [{unit}]")
+    axes.set_ylabel("fraction of stages")
+    return figure
+
+
+def draw_steps(
+    curves: Sequence[tuple[str, str, Floats]], colour: Mapping[str, Colour]
+) -> tuple[Figure, Axes]:
+    """Distributions of (label, engine, values), each with a value that is not NaN, and their legend.
+
+    `colour` is by label; each engine has its dash. Logarithmic where the values span more than two decades.
+    """
+    labels = list(dict.fromkeys(label for label, _, _ in curves))
+    engines = list(dict.fromkeys(engine for _, engine, _ in curves))
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
-    finished = [np.sort(one.times[~np.isnan(one.times)]) for one in series]
-    factor, unit = scaled(max(float(times[-1]) for times in finished))
-    for one, times in zip(series, finished, strict=True):
-        # Of all stages: a curve that ends below 1 shows that some did not finish.
-        x, y = thin(times / factor, np.arange(1, len(times) + 1) / len(one.times))
+    finished = [np.sort(values[~np.isnan(values)]) for _, _, values in curves]
+    for (label, engine, values), known in zip(curves, finished, strict=True):
+        # Of all rows: a curve that ends below 1 shows that some did not finish.
+        x, y = thin(known, np.arange(1, len(known) + 1) / len(values))
         axes.plot(
             np.concatenate((x[:1], x)),
             np.concatenate(([0.0], y)),
             drawstyle="steps-post",
-            color=colour[one.label],
-            linestyle=_DASHES[engines.index(one.engine) % len(_DASHES)],
+            color=colour[label],
+            linestyle=DASHES[engines.index(engine) % len(DASHES)],
             linewidth=1.5,
         )
-    axes.set_xlabel(f"stage completion time [{unit}]")
-    axes.set_ylabel("fraction of stages")
     axes.set_ylim(0, 1.02)
-    smallest = min(float(times[times > 0].min(initial=np.inf)) for times in finished)
-    if max(float(times[-1]) for times in finished) > 100 * smallest:
+    smallest = min(float(known[known > 0].min(initial=np.inf)) for known in finished)
+    if max(float(known[-1]) for known in finished) > 100 * smallest:
         axes.set_xscale("log")
     axes.grid(True)
-    handles = [Line2D([], [], color=value, label=label) for label, value in colour.items()]
+    handles = [Line2D([], [], color=colour[label], label=label) for label in labels]
     handles.append(Line2D([], [], linewidth=0, label=""))
     handles += [
-        Line2D([], [], color="0.3", linestyle=_DASHES[i % len(_DASHES)], label=engine)
+        Line2D([], [], color="0.3", linestyle=DASHES[i % len(DASHES)], label=engine)
         for i, engine in enumerate(engines)
     ]
     figure.legend(handles=handles, loc="outside right upper")
-    return figure
+    return figure, axes
 
 
 def thin(x: Floats, y: Floats) -> tuple[Floats, Floats]:

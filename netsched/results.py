@@ -25,6 +25,7 @@ from netsched.record import Key, Run, record
 from netsched.schema import FIGURES_OF_METRIC, RUN_KEYS, TABLES, Column
 
 __all__ = [
+    "COMPARISONS",
     "FIGURES",
     "PLOTS",
     "SCENARIO",
@@ -48,6 +49,11 @@ SCENARIO: Final = "scenario.yaml"
 PLOTS: Final = "plots"
 FIGURES: Final = ("stage_completion_time_cdf", "stage_completion_time_bars", "timeline")
 """How the names of the figures begin that belong to a result."""
+COMPARISONS: Final = (
+    *("coflow_completion_time_cdf", "coflow_completion_time_by_class"),
+    "slowdown_against_fair_cdf",
+)
+"""How the names of the figures of `netsched compare` begin, which may lie beside them."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,11 @@ def _claim(folder: Path) -> None:
 def _clear(folder: Path) -> None:
     ours = [path for name in TABLES for path in (folder / name).glob("*.parquet*")]
     drawn = (folder / PLOTS).glob("*.*")
-    ours += [path for path in drawn if path.name.startswith(FIGURES) and path.suffix in (".png", ".svg")]
+    ours += [
+        path
+        for path in drawn
+        if path.name.startswith(FIGURES + COMPARISONS) and path.suffix in (".png", ".svg")
+    ]
     for path in ours:
         path.unlink()
 
