@@ -26,10 +26,10 @@ _NEW: Final = NLM_F_CREATE | NLM_F_EXCL
 _NEWLINK, _NEWQDISC, _NEWTFILTER, _NEWACTION = 16, 36, 44, 48
 _ROOT: Final = 0xFFFFFFFF
 _CLSACT: Final = 0xFFFFFFF1
-_SO_MAX_PACING_RATE: Final = 47
 _NETLINK_NETFILTER: Final = 12
 _NFT_GETGEN: Final = 10 << 8 | 16
 _PROBE_TIMEOUT_S: Final = 30.0
+_RIGHTS: Final[Mapping[str, int]] = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,6 @@ _KERNEL: Final[Mapping[str, tuple[str, str, str]]] = {
         "marking by address or cgroup",
         "the agent marks sockets that jobs pass to it",
     ),
-    "pacing": ("SO_MAX_PACING_RATE (Linux 4.13)", "rate caps of flows (MADD)", "rate caps are not enforced"),
     "cubic": (
         "CONFIG_TCP_CONG_CUBIC",
         "TCP that fills a queue",
@@ -121,7 +120,7 @@ def probe() -> tuple[Capability, ...]:
     tried = _try_in_child() if namespaces else {}
     advice = "" if root else "run as root (untried without); else "
     found = [
-        Capability("root", root, "", "namespaces, queues", "only the simulator runs", "run as root (sudo)"),
+        Capability("root", root, "", "namespaces, queues", "only the simulator runs", _become_root()),
         Capability(
             "namespaces",
             namespaces,
@@ -139,6 +138,11 @@ def probe() -> tuple[Capability, ...]:
     return tuple(found)
 
 
+def _become_root() -> str:
+    lacking = " and ".join(missing_rights())
+    return "run as root (sudo)" + (f" that holds {lacking}" if lacking else "")
+
+
 def require(names: Iterable[str], found: Iterable[Capability] | None = None) -> None:
     """CapabilityError naming everything of `names` that is missing, with its kernel option or package."""
     by_name = {one.name: one for one in (probe() if found is None else found)}
@@ -152,13 +156,15 @@ def require(names: Iterable[str], found: Iterable[Capability] | None = None) -> 
         raise CapabilityError(f"this machine lacks {what}")
 
 
+def missing_rights() -> tuple[str, ...]:
+    """Which of the rights that an emulation takes this process lacks: a container's root may lack some."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    held = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    return tuple(name for name, bit in _RIGHTS.items() if not held >> bit & 1)
+
+
 def _is_root() -> bool:
-    """CAP_NET_ADMIN (12) and CAP_SYS_ADMIN (21) in effect: a container's root may lack them."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            held = int(line.split()[1], 16)
-            return bool(held >> 12 & 1 and held >> 21 & 1)
-    return False
+    return not missing_rights()
 
 
 def _namespaces_work() -> bool:
@@ -204,7 +210,7 @@ def _try_all() -> dict[str, bool]:
             found[kind] = _accepted(link, _NEWTFILTER, _tc(index, 0, parent, at << 16 | 0x0008, kind))
         action = attribute(1, attribute(1, attribute(1, b"mirred\0")))
         found["mirred"] = _accepted(link, _NEWACTION, struct.pack("=BxH", 0, 0) + action)
-    checks: dict[str, Callable[[], bool]] = {"nft": _nft, "pacing": _pacing, "cubic": _cubic}
+    checks: dict[str, Callable[[], bool]] = {"nft": _nft, "cubic": _cubic}
     return found | {name: check() for name, check in checks.items()}
 
 
@@ -235,16 +241,6 @@ def _nft() -> bool:
         kind = struct.unpack_from("=H", answer, 4)[0]
         code: int = struct.unpack_from("=i", answer, 16)[0]
         return bool(kind != 2 or code == 0)
-
-
-def _pacing() -> bool:
-    rate = 1_000_000
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate)
-        except OSError:
-            return False
-        return sock.getsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE) == rate
 
 
 def _cubic() -> bool:

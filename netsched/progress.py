@@ -11,7 +11,14 @@ from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from netsched import units
 from netsched.errors import NetschedError
@@ -29,6 +36,9 @@ class Watch:
             BarColumn(bar_width=24),
             TextColumn("{task.fields[detail]}"),
             TimeElapsedColumn(),
+            # By the flows that end per second of late: a guess where the last flows are the largest.
+            TimeRemainingColumn(),
+            TextColumn("left"),
             console=self.console,
             transient=True,
             disable=not sys.stderr.isatty(),
@@ -53,8 +63,11 @@ class Watch:
         self.head = f"[{position + 1}/{total}] {engine} {policy}"
         self.bar.reset(self.task, total=None, description=escape(self.head), visible=True, detail="")
 
-    def progress(self, now: float, active: int, finished: int, flows: int) -> None:
-        detail = f"{units.show_time(now)} of the run, {active} active flows"
+    def progress(
+        self, now: float, active: int, finished: int, flows: int, coflows: int | None = None
+    ) -> None:
+        of_coflows = "" if coflows is None else f" of {coflows} coflows"
+        detail = f"{units.show_time(now)} of the run, {active} active flows{of_coflows}"
         self.bar.update(self.task, completed=finished, total=flows, detail=detail)
 
     def end(self, outcome: Outcome) -> None:

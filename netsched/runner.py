@@ -24,8 +24,16 @@ from netsched.results import Result
 from netsched.routes import route
 from netsched.scenario import Built, build
 
-Progress = Callable[[float, int, int, int], None]
-"""An engine calls it now and then: seconds of the run so far, flows active, flows finished, flows in all."""
+
+class Progress(Protocol):
+    """An engine calls it now and then: seconds of the run so far, flows active, finished and in all.
+
+    `coflows` is the number of coflows with an active flow, None from an engine that does not count them.
+    """
+
+    def __call__(
+        self, now: float, active: int, finished: int, flows: int, coflows: int | None = None, /
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,9 @@ class Reporter(Protocol):
     """What a run tells while it works. `position` counts from 0 over `total` runs."""
 
     def begin(self, engine: str, policy: str, position: int, total: int) -> None: ...
-    def progress(self, now: float, active: int, finished: int, flows: int) -> None: ...
+    def progress(
+        self, now: float, active: int, finished: int, flows: int, coflows: int | None = None
+    ) -> None: ...
     def end(self, outcome: Outcome) -> None: ...
     def fail(self, error: NetschedError) -> None: ...
 
@@ -150,6 +160,9 @@ def run(
     """
     built = build(scenario)
     results.create(out, scenario)
+    for name in ENGINES:
+        # Engines append, one run after the other: without this also to what an earlier comparison left.
+        (out / f"{name}.log").unlink(missing_ok=True)
     paths = route(built.workload, built.fabric, scenario.transport).of_flows(
         np.arange(built.workload.n_flows)
     )

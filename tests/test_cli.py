@@ -227,8 +227,42 @@ def test_nothing_but_failures_still_ends_cleanly(here, engine, capsys):
 
     engine(before)
     assert main(["run", "tiny.yaml", "--engine", "fake"]) == 1
-    assert capsys.readouterr().err.count("the network did not come up") == 3
+    out, err = capsys.readouterr()
+    assert out == "", "no table without a row"
+    assert err.count("the network did not come up") == 3
+    assert err.splitlines()[-1] == "error: no run of 3 ended: no table, no figure"
     assert results.load(Path("results/tiny")).runs == ()
+
+
+def test_an_engine_s_log_is_of_this_comparison_only(here, monkeypatch):
+    sim = runner.ENGINES["sim"]
+
+    def run(scenario, built, position, progress, log):
+        with log.open("a") as file:
+            file.write(f"{scenario.policies[position].name} says hello\n")
+        return sim.run(scenario, built, position, progress, log)
+
+    monkeypatch.setitem(runner.ENGINES, "fake", runner.Engine("for a test", run))
+    for _ in range(2):
+        assert main(["run", "tiny.yaml", "--engine", "fake", "--no-plots"]) == 0
+    log = (here / "results" / "tiny" / "fake.log").read_text().splitlines()
+    assert log == [f"{policy} says hello" for policy in ("fair", "fifo", "sebf")]
+    assert main(["run", "tiny.yaml", "--engine", "sim", "--no-plots"]) == 0
+    assert not (here / "results" / "tiny" / "fake.log").exists(), "of a result that is gone"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("right", ["net_admin", "sys_admin"])
+def test_root_without_a_right_is_exit_status_4_and_names_it(here, right):
+    argv = ["setpriv", "--bounding-set", f"-{right}", "--inh-caps", f"-{right}", sys.executable, "-m"]
+    argv += ["netsched", "run", "tiny.yaml", "--engine", "mininet", "--set", "emulation.scale=0.1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(argv, cwd=here, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    name = f"CAP_{right.upper()}"
+    (line,) = [line for line in done.stderr.splitlines() if name in line]
+    assert line.startswith(f"error: mininet fair: the mininet engine needs {name}, which root lacks here")
+    assert "Traceback" not in done.stderr
 
 
 def test_an_invalid_run_is_exit_status_1(here, engine, capsys):

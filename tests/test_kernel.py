@@ -74,7 +74,7 @@ def test_the_probe_agrees_with_tc_about_filters(found, kind):
 @pytest.mark.root
 def test_what_the_emulation_needs_is_here_and_every_entry_is_complete(found):
     # This machine runs the emulation's tests, so these cannot be missing on it.
-    for name in ("root", "namespaces", "htb", "bfifo", "u32", "veth", "pacing", "ip", "unshare"):
+    for name in ("root", "namespaces", "htb", "bfifo", "u32", "veth", "ip", "unshare"):
         assert found[name].present, name
     for one in found.values():
         assert one.needed_for and one.cost_if_missing and one.how_to_get

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from netsched import errors
+from netsched import errors, kernel
 from netsched.emulation.channel import Channel, Message
 from netsched.errors import CapabilityError, EmulationError
 
@@ -43,12 +43,18 @@ _GRACE_S: Final = 5.0
 
 
 def require() -> None:
-    """CapabilityError unless this process may make an enclosure: root, and the programs it takes."""
+    """CapabilityError unless this process may make an enclosure: root, its rights, and the programs."""
     if os.geteuid() != 0:
         raise CapabilityError("the mininet engine makes network namespaces and needs root: run it with sudo")
     for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
             raise CapabilityError(f"program {program!r} is missing: apt-get install {package}")
+    if missing := kernel.missing_rights():
+        grant = " ".join(f"--cap-add {name.removeprefix('CAP_')}" for name in missing)
+        raise CapabilityError(
+            f"the mininet engine needs {' and '.join(missing)}, which root lacks here: "
+            f"run it outside of the container, or start that with {grant} or --privileged"
+        )
 
 
 def run_enclosed(
