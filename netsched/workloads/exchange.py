@@ -142,18 +142,18 @@ def ring_allreduce(builder: WorkloadBuilder, step: Step, bucket: Bucket, chunks:
     round, by receiver.
     """
     n = len(step.workers)
-    place = np.arange(n)
+    place, turns = np.arange(n), np.arange(2 * (n - 1))[:, None]
     coflow = builder.add_coflow(step.job, step.stage, f"all-reduce {bucket.label}", step.iteration)
-    after = ready[:, None]
-    for turn in range(2 * (n - 1)):
-        sent = builder.add_flows(
-            coflow,
-            step.workers,
-            np.roll(step.workers, -1),
-            chunks[(place - turn) % n],
-            need=bucket.first,
-            need_span=step.span,
-        )
-        builder.depend_each(sent[:, None], after)
-        after = np.stack((sent, np.roll(sent, 1)), axis=1)
-    return after[:, 1:]
+    sent = builder.add_flows(
+        coflow,
+        np.tile(step.workers, len(turns)),
+        np.tile(np.roll(step.workers, -1), len(turns)),
+        chunks[(place - turns) % n].ravel(),
+        need=bucket.first,
+        need_span=step.span,
+    ).reshape(len(turns), n)
+    came = np.roll(sent, 1, axis=1)
+    builder.depend_each(sent[0], ready)
+    builder.depend_each(sent[1:], sent[:-1])
+    builder.depend_each(sent[1:], came[:-1])
+    return came[-1][:, None]
