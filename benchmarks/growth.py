@@ -2,8 +2,8 @@
 
 Poisson arrivals, exponential sizes of 1 MB on average, 1 Gbit/s ports at half load, per-flow fair sharing.
 With the hosts the flows grow too, `--flows-per-host` each, because a fabric is only as loaded as its flows
-are many. "x2" is the growth of the simulation per doubling of the flows (or hosts): a step's ratio to the power
-1 / log2 of the step. Goal: at most 2.3.
+are many. "x2" is the growth of the simulation per doubling of the flows (or hosts): a step's ratio to the
+power 1 / log2 of the step. Goal: at most 2.3.
 """
 
 from __future__ import annotations

@@ -152,8 +152,8 @@ def ring_allreduce(builder: WorkloadBuilder, step: Step, bucket: Bucket, chunks:
         need=bucket.first,
         need_span=step.span,
     ).reshape(len(turns), n)
-    came = np.roll(sent, 1, axis=1)
+    came: Ints = np.roll(sent, 1, axis=1)
     builder.depend_each(sent[0], ready)
     builder.depend_each(sent[1:], sent[:-1])
     builder.depend_each(sent[1:], came[:-1])
-    return came[-1][:, None]
+    return came[-1:].T
