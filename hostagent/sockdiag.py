@@ -19,8 +19,9 @@ _NETLINK_SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _TOS, _TCLASS = 5, 6
 _WANTED: Final = 1 << (_TOS - 1) | 1 << (_TCLASS - 1)
-_LISTEN, _CLOSE = 10, 7
-_ALIVE: Final = 0xFFF & ~(1 << _LISTEN | 1 << _CLOSE)
+_TIME_WAIT, _CLOSE, _LISTEN = 6, 7, 10
+_ALIVE: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
+"""Bit mask of TCP states: a socket in TIME_WAIT has the cookie of the one that ended, but no marks."""
 _REQUEST: Final = struct.Struct("=BBBxI48x")
 _ANSWER: Final = struct.Struct("=BBBB 2s2s16s16sI8s IIIII")
 
