@@ -17,6 +17,7 @@ from netsched.bundles import (
     N_ACTIVE,
     N_CHANGED,
     N_EVENTS,
+    N_FREED,
     N_HEAP,
     NOWHERE,
     Bundles,
@@ -24,6 +25,7 @@ from netsched.bundles import (
     claim,
     close_bundle,
     due_of,
+    free_reserve,
     pop_root,
 )
 from netsched.jit import kernel
@@ -131,7 +133,8 @@ def _end_due_flows(led: Ledger, bun: Bundles, b: int) -> None:
         f = bun.root[b]
         bun.root[b] = pop_root(bun, f)
         bun.members[b] -= 1
-        claim(bun, b, bun.cap[f], -1)
+        claim(bun, b, f, -1)
+        free_reserve(bun, f)
         bun.path_bytes[bun.path_of_flow[f]] += bun.left[f]
         bun.left[f] = 0.0
         if bun.latency[f] > 0:
@@ -146,8 +149,10 @@ def _end_due_flows(led: Ledger, bun: Bundles, b: int) -> None:
             bun.count[DIRTY] = 1
     else:
         weight = bun.weight[bun.root[b]]
-        if not bun.uncapped[b] or weight != bun.unit_weight[b]:
+        if bun.count[N_FREED] or not bun.uncapped[b] or weight != bun.unit_weight[b]:
             bun.unit_weight[b] = weight
+            # A bundle that others block is not visited again, but has lost what the ended flow reserved.
+            bun.unit_rate[b] = bun.booked[b] + bun.level[b] * weight
             redo(bun, b)
     if bun.members[b] == 0:
         close_bundle(bun, b)

@@ -22,7 +22,7 @@ NOWHERE, IN_FLIGHT = -1, -2
 
 # Positions in Bundles.count.
 N_ACTIVE, N_FREE, DIRTY, AT_CAP, HEAPED, N_HEAP, N_ALLOCATIONS, N_EVENTS = range(8)
-UNSORTED, STALE, N_CLASSES, N_CHANGED, STAMP, N_REPAIRS, HIGH, TOP = range(8, 16)
+UNSORTED, STALE, N_CLASSES, N_CHANGED, STAMP, N_REPAIRS, HIGH, TOP, N_FREED = range(8, 17)
 
 ALONE = -1
 """The group of a bundle that holds one flow with claims of its own and that no other flow may join."""
@@ -35,13 +35,16 @@ class Bundles(NamedTuple):
     """Columns per bundle slot, per flow, per class and path; `count` holds the scalars, `clock[0]` the time.
 
     of_group, beside   the group of a bundle; `first_of` a group is its newest bundle, the next is `beside` it
-    cap_sum, uncapped   the finite caps of its flows added up, and how many have none
+    cap_sum, uncapped   the finite caps of its flows added up, and how many have none; both are about what
+                  they get beyond their reserves
+    booked        the reserves of its flows added up, bytes/s
     v, v_at       bytes that each connection of the bundle has received, and as of when
     unit_rate     bytes/s of each connection, as last allocated
-    total, level  bytes/s of the bundle and of each unit of weight, as last allocated
+    total, level  bytes/s of the bundle and of each unit of weight, as last allocated, beyond the reserves
     due           when the bundle's first flow ends at that rate
     root          the flow with the smallest tag: root of a pairing heap in child/sibling
-    path_of_flow, rank, weight, cap, group, alone, not_before: what the plan and the transport say of a flow;
+    path_of_flow, rank, weight, reserve, cap, group, alone, not_before: what the plan and the transport say of
+                  a flow (`cap` bounds what it gets beyond its reserve);
                   flows of equal (group, rank) share a bundle, except one that is alone
     latency       seconds from a flow's last byte sent to its last byte received
     left          bytes a flow still had when `settle_left` last looked, or at its release
@@ -54,6 +57,8 @@ class Bundles(NamedTuple):
     on_use        the class's bundles on the link of use u: on_use[use_hop[u]:use_hop_end[u]], from
                   hop_first[k] on, written when first asked for (class_indexed)
     changed       the N_CHANGED bundles whose rate the last allocation changed
+    unbooked      bytes/s of each link that no reserve takes; `freed` lists the N_FREED links (is_freed) of
+                  which that has grown since the last allocation
     """
 
     of_group: Ints
@@ -65,6 +70,7 @@ class Bundles(NamedTuple):
     unit_weight: Floats
     cap_sum: Floats
     uncapped: Ints
+    booked: Floats
     v: Floats
     v_at: Floats
     last_tag: Floats
@@ -86,6 +92,7 @@ class Bundles(NamedTuple):
     path_of_flow: Ints
     rank: Ints
     weight: Floats
+    reserve: Floats
     cap: Floats
     group: Ints
     alone: np.ndarray
@@ -109,6 +116,9 @@ class Bundles(NamedTuple):
     use_entry: Floats
     use_exit: Floats
     changed: Ints
+    unbooked: Floats
+    freed: Ints
+    is_freed: np.ndarray
     path_bytes: Floats
     path_ptr: Ints
     path_links: Ints
@@ -145,6 +155,7 @@ def open_bundles(
         unit_weight=np.zeros(n),
         cap_sum=np.zeros(n),
         uncapped=ints(n),
+        booked=np.zeros(n),
         v=np.zeros(n),
         v_at=np.zeros(n),
         last_tag=np.zeros(n),
@@ -166,6 +177,7 @@ def open_bundles(
         path_of_flow=path_of_flow,
         rank=ints(n),
         weight=np.ones(n),
+        reserve=np.zeros(n),
         cap=np.full(n, np.inf),
         group=group,
         alone=np.zeros(n, np.int8),
@@ -189,11 +201,14 @@ def open_bundles(
         use_entry=np.zeros(uses),
         use_exit=np.zeros(uses),
         changed=ints(n),
+        unbooked=capacity.astype(np.float64),
+        freed=ints(len(capacity)),
+        is_freed=np.zeros(len(capacity), np.int8),
         path_bytes=np.zeros(len(path_ptr) - 1),
         path_ptr=path_ptr,
         path_links=path_links,
         capacity=capacity,
-        count=ints(16),
+        count=ints(17),
         clock=np.zeros(1),
         queued=np.array([1 if queued else 0], np.int8),
     )
@@ -268,6 +283,7 @@ def _new_bundle(bun: Bundles, f: int) -> int:
     bun.unit_weight[b] = bun.weight[f]
     bun.cap_sum[b] = 0.0
     bun.uncapped[b] = 0
+    bun.booked[b] = 0.0
     bun.v[b] = 0.0
     bun.v_at[b] = bun.clock[0]
     bun.last_tag[b] = 0.0
@@ -306,12 +322,27 @@ def close_bundle(bun: Bundles, b: int) -> None:
 
 
 @kernel
-def claim(bun: Bundles, b: int, cap: float, sign: int) -> None:
-    """Add a flow's cap to its bundle's, or take it away."""
-    if cap < np.inf:
-        bun.cap_sum[b] += sign * cap
+def claim(bun: Bundles, b: int, f: int, sign: int) -> None:
+    """Add what flow f may and must have to its bundle's claims, or take it away."""
+    if bun.cap[f] < np.inf:
+        bun.cap_sum[b] += sign * bun.cap[f]
     else:
         bun.uncapped[b] += sign
+    bun.booked[b] += sign * bun.reserve[f]
+
+
+@kernel
+def free_reserve(bun: Bundles, f: int) -> None:
+    """Give back what an ended flow had reserved, until the next sorting adds up all reserves anew."""
+    if bun.reserve[f] > 0.0:
+        p = bun.path_of_flow[f]
+        for h in range(bun.path_ptr[p], bun.path_ptr[p + 1]):
+            link = bun.path_links[h]
+            bun.unbooked[link] += bun.reserve[f]
+            if not bun.is_freed[link]:
+                bun.is_freed[link] = 1
+                bun.freed[bun.count[N_FREED]] = link
+                bun.count[N_FREED] += 1
 
 
 @kernel
@@ -345,7 +376,7 @@ def insert(bun: Bundles, f: int) -> None:
         bun.tag[f] = bun.last_tag[b]
     else:
         bun.tag[f] = bun.v[b] + bun.left[f]
-    claim(bun, b, bun.cap[f], 1)
+    claim(bun, b, f, 1)
     bun.members[b] += 1
     bun.bundle_of[f] = b
     bun.child[f] = NO_FLOW

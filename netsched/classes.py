@@ -23,7 +23,7 @@ from netsched.jit import kernel
 from netsched.model import BEST_EFFORT, Ints
 
 NO_CLASS = -1
-"""`class_of` a bundle that is capped at nothing and so in no class's way."""
+"""`class_of` a bundle that may have nothing beyond its reserves and so is in no class's way."""
 
 SAME = 1e-13
 """Rates that differ by less than this share (of the link's capacity, of the rate) differ by rounding only."""
@@ -37,8 +37,8 @@ def weight_in(bun: Bundles, b: int) -> float:
 
 @kernel
 def put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
-    """Give bundle b bytes/s per unit of weight from now on, and note it where that changes anything."""
-    rate = level * bun.unit_weight[b]
+    """Give bundle b its reserves and bytes/s per unit of weight from now on; note it if that is a change."""
+    rate = bun.booked[b] + level * bun.unit_weight[b]
     bun.level[b] = level
     bun.total[b] = level * weight
     if abs(rate - bun.unit_rate[b]) > SAME * rate:

@@ -22,6 +22,7 @@ def decide(policy: Policy, view: View, queues: int | None) -> Plan:
     """
     plan = policy(view if policy.clairvoyant else _without_sizes(view))
     _check(policy, plan, len(view.flows))
+    _check_reserve(policy, view, plan)
     # A host that decides alone does not know which other ranks there are: each must always mean one class.
     fit = fixed_classes if policy.local else classes
     return replace(plan, rank=fit(plan.rank, queues))
@@ -93,7 +94,7 @@ def _without_sizes(view: View) -> View:
 
 
 def _check(policy: Policy, plan: Plan, n: int) -> None:
-    columns = ("rank", "rate", "weight", "not_before", "path")
+    columns = ("rank", "reserve", "rate", "weight", "not_before", "path")
     for name in columns:
         column = getattr(plan, name)
         if not isinstance(column, np.ndarray) or column.shape != (n,):
@@ -106,12 +107,34 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
     if n and not (plan.rank.min() >= 0 and plan.rank.max() <= BEST_EFFORT):
         bad = plan.rank.min() if plan.rank.min() < 0 else plan.rank.max()
         raise PolicyError(f"policy {policy.name}: plan.rank has {bad}, must be 0 to {BEST_EFFORT}")
+    if n and not (plan.reserve.min() >= 0 and math.isfinite(plan.reserve.max())):
+        raise PolicyError(f"policy {policy.name}: plan.reserve must be finite and 0 B/s or more")
     if n and plan.rate.min() < 0:
         raise PolicyError(f"policy {policy.name}: plan.rate has {plan.rate.min()} B/s, must be 0 or more")
     if n and not (plan.weight.min() > 0 and math.isfinite(plan.weight.max())):
         raise PolicyError(f"policy {policy.name}: plan.weight must be positive and finite")
     if not plan.review_in > 0:
         raise PolicyError(f"policy {policy.name}: plan.review_in is {plan.review_in} s, must be more than 0")
+
+
+def _check_reserve(policy: Policy, view: View, plan: Plan) -> None:
+    """Reserves are promises: together they must fit on every link."""
+    if not plan.reserve.any():
+        return
+    if policy.local:
+        raise PolicyError(
+            f"policy {policy.name}: a local policy sees one flow at a time and cannot book links; "
+            "make plan.reserve 0 or local = False"
+        )
+    flows = view.flows
+    booked = np.bincount(flows.links, np.repeat(plan.reserve, np.diff(flows.indptr)), len(view.capacity))
+    over = booked - view.capacity * (1 + 1e-9)
+    if over.max(initial=0.0) > 0:
+        link = int(over.argmax())
+        raise PolicyError(
+            f"policy {policy.name}: plan.reserve books {booked[link]:.6g} B/s of link {link}, "
+            f"which carries {view.capacity[link]:.6g} B/s"
+        )
 
 
 @dataclass

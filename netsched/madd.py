@@ -1,4 +1,4 @@
-"""Minimum-allocation rates for coflows in order, then backfilling (Varys, SIGCOMM 2014, section 4.2)."""
+"""Minimum-allocation rates for coflows in order (MADD: Varys, SIGCOMM 2014, section 4.2)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def most_loaded(
 def rates_in_order(
     rank: Ints, n_ranks: int, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats
 ) -> Floats:
-    """Rates in bytes/s, one per flow: MADD for the coflows in order of `rank`, then what is left over.
+    """Rates in bytes/s, one per flow: MADD for the coflows in order of `rank`, on what is left of every link.
 
     rank       position of the flow's coflow in the order, 0..n_ranks-1
     remaining  bytes of the flow
@@ -71,15 +71,6 @@ def rates_in_order(
             rate[f] = remaining[f] / gamma
             for k in range(indptr[f], indptr[f + 1]):
                 free[links[k]] = max(0.0, free[links[k]] - rate[f])
-    for f in member:
-        spare = np.inf
-        for k in range(indptr[f], indptr[f + 1]):
-            link = links[k]
-            spare = min(spare, free[link] if free[link] > _USED_UP * capacity[link] else 0.0)
-        if 0.0 < spare < np.inf:
-            rate[f] += spare
-            for k in range(indptr[f], indptr[f + 1]):
-                free[links[k]] = max(0.0, free[links[k]] - spare)
     return rate
 
 

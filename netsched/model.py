@@ -233,7 +233,8 @@ class Plan:
     """What a policy wants, one row per row of `View.flows`.
 
     rank        0 goes first, equal ranks share, BEST_EFFORT is unmarked traffic. int64
-    rate        cap in bytes/s, inf for none
+    reserve     bytes/s that the flow has before anything is shared; ranks share what all reserves leave over
+    rate        cap in bytes/s, inf for none (a reserve above it is cut to it)
     weight      share inside a rank, > 0
     not_before  seconds of the run before which the flow must not send, -inf for none
     path        index of the path to take, -1 to leave it as it is
@@ -241,6 +242,7 @@ class Plan:
     """
 
     rank: Ints
+    reserve: Floats
     rate: Floats
     weight: Floats
     not_before: Floats

@@ -20,6 +20,7 @@ from netsched.bundles import (
     N_ALLOCATIONS,
     N_CHANGED,
     N_CLASSES,
+    N_FREED,
     N_REPAIRS,
     REDO,
     STALE,
@@ -92,7 +93,7 @@ def _fill_class(bun: Bundles, s: Scratch, k: int, floor: float) -> bool:
 def _fill_all(bun: Bundles, s: Scratch) -> None:
     n_classes = bun.count[N_CLASSES]
     for u in range(bun.use_first[n_classes]):
-        s.residual[bun.use_link[u]] = bun.capacity[bun.use_link[u]]
+        s.residual[bun.use_link[u]] = bun.unbooked[bun.use_link[u]]
     at_cap = True
     for k in range(n_classes):
         for u in range(bun.use_first[k], bun.use_first[k + 1]):
@@ -105,6 +106,29 @@ def _fill_all(bun: Bundles, s: Scratch) -> None:
         bun.class_floor[k] = np.inf
     bun.count[AT_CAP] = 1 if at_cap else 0
     bun.count[STALE] = 0
+
+
+@kernel
+def _book(bun: Bundles) -> None:
+    """Add up what the reserves leave of every link."""
+    for link in range(len(bun.capacity)):
+        bun.unbooked[link] = bun.capacity[link]
+    for i in range(bun.count[N_ACTIVE]):
+        b = bun.active[i]
+        if bun.booked[b] > 0.0:
+            for h in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
+                bun.unbooked[bun.path_links[h]] -= bun.booked[b]
+    for link in range(len(bun.capacity)):
+        if bun.unbooked[link] < bun.capacity[link] * _NOISE:
+            bun.unbooked[link] = 0.0
+    _forget_freed(bun)
+
+
+@kernel
+def _forget_freed(bun: Bundles) -> None:
+    for i in range(bun.count[N_FREED]):
+        bun.is_freed[bun.freed[i]] = 0
+    bun.count[N_FREED] = 0
 
 
 @kernel
@@ -121,7 +145,7 @@ def _all_at_cap(bun: Bundles, s: Scratch) -> bool:
     group = s.group[:n]
     for b in group:
         for h in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
-            s.residual[bun.path_links[h]] = bun.capacity[bun.path_links[h]]
+            s.residual[bun.path_links[h]] = bun.unbooked[bun.path_links[h]]
     if not caps_fit(group, bun.cap_sum, bun.path, bun.path_ptr, bun.path_links, s):
         return False
     for i in range(bun.count[N_ACTIVE]):
@@ -201,6 +225,12 @@ def _repair(bun: Bundles, s: Scratch) -> None:
     stamp = bun.count[STAMP]
     bun.count[N_REPAIRS] += 1
     fresh = bun.count[N_REPAIRS] % _REPAIRS == 0
+    for i in range(bun.count[N_FREED]):
+        link = bun.freed[i]
+        s.stamp[link] = stamp
+        s.residual[link] = bun.unbooked[link]
+        n_moved += 1
+    _forget_freed(bun)
     last = n_classes - 1
     while last >= 0 and bun.class_state[last] == KEPT:
         last -= 1
@@ -248,6 +278,7 @@ def reallocate(bun: Bundles, s: Scratch) -> None:
     if bun.count[UNSORTED] or bun.count[STALE]:
         bun.count[HEAPED] = 0
         tidy_slots(bun)
+        _book(bun)
         if not _all_at_cap(bun, s):
             if bun.count[UNSORTED]:
                 sort_classes(bun, s)

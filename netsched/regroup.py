@@ -102,11 +102,13 @@ def _reclaim(bun: Bundles, f: int, b: int) -> None:
         or bun.unit_weight[b] != bun.weight[f]
         or bun.cap_sum[b] != cap_sum
         or bun.uncapped[b] != uncapped
+        or bun.booked[b] != bun.reserve[f]
     ):
         bun.cls[b] = bun.rank[f]
         bun.unit_weight[b] = bun.weight[f]
         bun.cap_sum[b] = cap_sum
         bun.uncapped[b] = uncapped
+        bun.booked[b] = bun.reserve[f]
         bun.count[UNSORTED] = 1
 
 

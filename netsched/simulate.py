@@ -221,16 +221,18 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
 
 
 def _rows(plan: Plan, rows: np.ndarray) -> Plan:
-    columns = ("rank", "rate", "weight", "not_before", "path")
+    columns = ("rank", "reserve", "rate", "weight", "not_before", "path")
     return replace(plan, **{name: getattr(plan, name)[rows] for name in columns})
 
 
 def _write(run: _Run, flows: Ints, plan: Plan) -> None:
     bun = run.bundles
-    bun.rank[flows], bun.weight[flows], bun.cap[flows] = plan.rank, plan.weight, plan.rate
+    bun.rank[flows], bun.weight[flows] = plan.rank, plan.weight
+    bun.reserve[flows] = np.minimum(plan.reserve, plan.rate)
+    bun.cap[flows] = plan.rate - bun.reserve[flows]
     bun.not_before[flows] = plan.not_before
     if not bun.queued[0]:
-        bun.alone[flows] = (plan.weight != 1.0) | np.isfinite(plan.rate)
+        bun.alone[flows] = (plan.weight != 1.0) | np.isfinite(plan.rate) | (plan.reserve > 0)
     if (plan.path >= 0).any():
         raise PolicyError(f"policy {run.policy.name}: plan.path is not supported by this simulator yet")
 

@@ -36,7 +36,7 @@ from netsched.routes import gather, route
 from netsched.simulate import simulate
 from netsched.workloads.builder import Node, WorkloadBuilder
 
-_COLUMNS: Final = ("rank", "rate", "weight", "not_before", "path")
+_COLUMNS: Final = ("rank", "reserve", "rate", "weight", "not_before", "path")
 _QUEUES: Final = (None, 8, 3)
 _PATIENCE: Final = 100.0
 """A flow that has not ended after this many times what all flows take one after the other never will."""

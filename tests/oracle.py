@@ -34,19 +34,22 @@ SAME_TIME = 1e-12
 
 @dataclass(frozen=True)
 class Connection:
-    """What shares bandwidth as one: class, weight, cap in bytes/s, the links it crosses."""
+    """What shares bandwidth as one: class, weight, cap in bytes/s, the links it crosses, bytes/s reserved."""
 
     cls: int
     weight: float
     cap: float
     links: tuple[int, ...]
+    reserve: float = 0.0
 
 
 def share(connections: list[Connection], capacity: Iterable[float]) -> list[float]:
     """Bytes/s of each connection: classes in order; inside one, all rise until a link or a cap stops some."""
-    free = [float(c) for c in capacity]
-    full = list(free)
-    rate = [0.0] * len(connections)
+    full = [float(c) for c in capacity]
+    booked = [math.fsum(c.reserve for c in connections if link in c.links) for link in range(len(full))]
+    free = [c - b if c - b > 1e-9 * c else 0.0 for c, b in zip(full, booked, strict=True)]
+    rate = [c.reserve for c in connections]
+    more = [c.cap - c.reserve for c in connections]
     for cls in sorted({c.cls for c in connections}):
         rising = [i for i, c in enumerate(connections) if c.cls == cls]
         level = 0.0
@@ -55,7 +58,7 @@ def share(connections: list[Connection], capacity: Iterable[float]) -> list[floa
             for i in rising:
                 for link in connections[i].links:
                     claims[link] = claims.get(link, 0.0) + connections[i].weight
-                step = min(step, connections[i].cap / connections[i].weight - level)
+                step = min(step, more[i] / connections[i].weight - level)
             step = max(0.0, min([step, *(free[link] / claim for link, claim in claims.items())]))
             level += step
             for link, claim in claims.items():
@@ -67,11 +70,11 @@ def share(connections: list[Connection], capacity: Iterable[float]) -> list[floa
                 i
                 for i in rising
                 if tight.intersection(connections[i].links)
-                or connections[i].cap <= level * connections[i].weight * (1 + 1e-12)
+                or more[i] <= level * connections[i].weight * (1 + 1e-12)
             ]
             assert stuck, "the level rose without stopping at anything"
             for i in stuck:
-                rate[i] = min(connections[i].cap, level * connections[i].weight)
+                rate[i] += min(more[i], level * connections[i].weight)
             rising = [i for i in rising if i not in stuck]
     return rate
 
@@ -129,7 +132,7 @@ class Oracle:
         self.latency = [math.fsum(float(self.fabric.delay[k]) for k in path) for path in self.path]
         last = BEST_EFFORT if self.queues is None else self.queues - 1
         self.cls, self.cap, self.weight = [last] * self.n, [math.inf] * self.n, [1.0] * self.n
-        self.gate = [-math.inf] * self.n
+        self.gate, self.reserve = [-math.inf] * self.n, [0.0] * self.n
         self.class_of_coflow: dict[int, int] = {}
         self.timers = [(float(a), -1 - j) for j, a in enumerate(w.jobs.arrival)]
 
@@ -206,7 +209,13 @@ class Oracle:
                 queue.setdefault(lane, []).append(f)
         heads = [members[0] for members in queue.values()]
         connections = [
-            Connection(self.cls[q[0]], self.weight[q[0]], sum(self.cap[f] for f in q), self.path[q[0]])
+            Connection(
+                self.cls[q[0]],
+                self.weight[q[0]],
+                sum(self.cap[f] for f in q),
+                self.path[q[0]],
+                sum(self.reserve[f] for f in q),
+            )
             for q in queue.values()
         ]
         return dict(zip(heads, share(connections, self.fabric.capacity), strict=True))
@@ -232,6 +241,7 @@ class Oracle:
         for i, f in enumerate(flows):
             if f in sending:
                 self.cls[f], self.cap[f] = classes[i], float(plan.rate[i])
+                self.reserve[f] = min(float(plan.reserve[i]), self.cap[f])
                 self.weight[f], self.gate[f] = float(plan.weight[i]), float(plan.not_before[i])
             self.class_of_coflow[self.coflow[f]] = classes[i]
 

@@ -125,6 +125,7 @@ class Table:
     """What the plan says of each flow is a table by flow id; what the table lacks is the plan's default."""
 
     rank: dict[int, int] = field(default_factory=dict)
+    reserve: dict[int, float] = field(default_factory=dict)
     rate: dict[int, float] = field(default_factory=dict)
     weight: dict[int, float] = field(default_factory=dict)
     not_before: dict[int, float] = field(default_factory=dict)
@@ -139,6 +140,7 @@ class Table:
         ids = view.flows.id.tolist()
         return Plan(
             rank=np.array([self.rank.get(f, self.other) for f in ids], np.int64),
+            reserve=np.array([self.reserve.get(f, 0.0) for f in ids], np.float64),
             rate=np.array([self.rate.get(f, math.inf) for f in ids], np.float64),
             weight=np.array([self.weight.get(f, 1.0) for f in ids], np.float64),
             not_before=np.array([self.not_before.get(f, -math.inf) for f in ids], np.float64),
@@ -155,9 +157,16 @@ class GlobalTable(Table):
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.COFLOW_FINISHED
 
 
+def equal_parts(view: View) -> np.ndarray:
+    """Bytes/s per flow: the least capacity on its path, divided by the flows that cross the link."""
+    flows = view.flows
+    part = view.capacity / np.maximum(np.bincount(flows.links, minlength=len(view.capacity)), 1)
+    return np.minimum.reduceat(part[flows.links], flows.indptr[:-1]) if len(flows) else np.zeros(0)
+
+
 @dataclass(frozen=True)
 class Odd:
-    """Everything that a plan can say, without a purpose: ranks that change, weights, caps, gates."""
+    """Everything that a plan can say, without a purpose: ranks that change, reserves, caps, gates, ..."""
 
     weights: bool = True
     review: float = 0.37
@@ -177,7 +186,8 @@ class Odd:
         pause = (flows.sent > 0.29 * size) & (flows.id % 6 == 2)
         gate = np.where(pause, flows.release + 2.03, gate)
         weight = 1.0 + 0.5 * (flows.id % 4) if self.weights else np.ones(len(flows))
-        return Plan(rank, cap, weight, gate, np.full(len(flows), -1, np.int64), self.review)
+        reserve = np.zeros(len(flows)) if self.local else np.where(flows.id % 5 == 3, equal_parts(view), 0.0)
+        return Plan(rank, reserve, cap, weight, gate, np.full(len(flows), -1, np.int64), self.review)
 
 
 @dataclass(frozen=True)

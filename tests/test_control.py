@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from result_cases import star
-from sim_cases import Case, Odd, Table, run
+from sim_cases import Case, GlobalTable, Odd, Table, run
 
 from netsched.control import Cadence, classes, decide, fixed_classes, interim_class, unmarked_class
 from netsched.errors import PolicyError
@@ -111,6 +111,9 @@ INF = math.inf
         ("rank", column([0, -1, 2]), r"plan\.rank has -1, must be 0 to 2147483647"),
         ("rank", column([0, 1, BEST_EFFORT + 1]), r"plan\.rank has 2147483648, must be 0 to 2147483647"),
         ("rate", np.array([1.0, math.nan, 1.0]), r"plan\.rate has NaN"),
+        ("reserve", np.array([1.0, -2.0, 1.0]), r"plan\.reserve must be finite and 0 B/s or more"),
+        ("reserve", np.array([1.0, INF, 1.0]), r"plan\.reserve must be finite and 0 B/s or more"),
+        ("reserve", np.array([0.0, 1.0, 0.0]), r"a local policy sees one flow at a time .* local = False"),
         ("rate", np.array([1.0, -2.0, 1.0]), r"plan\.rate has -2\.0 B/s, must be 0 or more"),
         ("weight", np.array([1.0, 0.0, 1.0]), r"plan\.weight must be positive and finite"),
         ("weight", np.array([1.0, INF, 1.0]), r"plan\.weight must be positive and finite"),
@@ -122,6 +125,16 @@ INF = math.inf
 def test_a_broken_plan_is_refused_by_name(shown, name, value, message):
     with pytest.raises(PolicyError, match=f"^policy answer: {message}$"):
         decide(Answer(change=((name, value),)), shown, 8)
+
+
+def test_reserves_that_do_not_fit_on_a_link_together_are_refused():
+    # Flows 0 and 1 leave host 0 over link 0, whose 1 B/s carries 0.5 + 0.5 B/s and no more.
+    case = Case(3)
+    case.coflow((0, 1, 1.0), (0, 2, 1.0))
+    run(case.build(), star(3, 1.0), GlobalTable(reserve={0: 0.5, 1: 0.5}))
+    message = r"^policy global-table: plan\.reserve books 1\.1 B/s of link \d+, which carries 1 B/s$"
+    with pytest.raises(PolicyError, match=message):
+        run(case.build(), star(3, 1.0), GlobalTable(reserve={0: 0.5, 1: 0.6}))
 
 
 def test_sizes_are_hidden_from_a_policy_without_the_right_to_see_them(shown):
@@ -160,7 +173,7 @@ def test_a_local_policy_that_wants_a_review_is_refused():
 
 def plan(review_in: float = INF) -> Plan:
     none = np.zeros(0)
-    return Plan(column([]), none, none, none, column([]), review_in)
+    return Plan(column([]), none, none, none, none, column([]), review_in)
 
 
 def test_only_events_of_concern_call_for_a_decision():

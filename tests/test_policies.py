@@ -112,27 +112,29 @@ def test_fifo_never_puts_a_coflow_before_an_earlier_one(seed, queues, control):
 @pytest.mark.parametrize("queues", [None, 8, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_sebf_never_puts_a_coflow_before_one_of_a_smaller_bottleneck(seed, queues, control):
-    """The bottleneck of the bytes still to be sent; with few classes, of all bytes, once and for all."""
-    used = set()
-    for view, cls in watched(Sebf(first=0.5, factor=3.0), seed, queues, control):
+    """The bottleneck of the bytes still to be sent; with few classes, when a coflow gets its class."""
+    used, ordered = set(), 0
+    for view, cls in watched(Sebf(), seed, queues, control):
         flows, n = view.flows, len(view.coflows)
-        amount = flows.remaining if queues is None else flows.size
-        gamma = np.array([slowest(view, amount, row) for row in range(n)])
-        if queues is not None:
-            shown = np.bincount(flows.coflow, flows.size, n)
-            gamma *= view.coflows.size / shown
+        gamma = np.array([slowest(view, flows.remaining, row) for row in range(n)])
         of_coflow = np.array([cls[flows.coflow == row][0] for row in range(n)])
-        if queues is not None:
-            held = view.coflows.cls
-            assert (of_coflow == held)[held >= 0].all()
-            gamma, of_coflow = gamma[held < 0], of_coflow[held < 0]
         order = np.argsort(gamma, kind="stable")
-        steps = np.diff(of_coflow[order])
         # Two bottlenecks that differ by rounding only have no order.
         clear = np.diff(gamma[order]) > 1e-9 * gamma[order][1:]
-        assert (steps[clear] > 0).all() if queues is None else (steps[clear] >= 0).all()
         used |= set(cls.tolist())
+        steps = np.diff(of_coflow[order])
+        if queues is None:
+            assert (steps[clear] > 0).all()
+            continue
+        held = view.coflows.cls
+        assert (of_coflow == held)[held >= 0].all()
+        before = held[order][held[order] >= 0]
+        if (np.diff(before) >= 0).all():
+            # Those who held a class stand right: so do all.
+            assert (steps[clear] >= 0).all()
+            ordered += 1
     assert len(used) >= 3
+    assert queues is None or ordered > 40
 
 
 def slowest(view: View, amount: np.ndarray, row: int) -> float:
@@ -311,15 +313,16 @@ def test_sebf_orders_by_the_bottleneck_and_not_by_bytes_or_width():
     assert plan.rank.tolist() == [1, 1, 2, 0, 0, 0, 0]
 
 
-def test_madd_gives_the_least_rates_that_end_a_coflow_together_and_the_rest_in_order():
+def test_madd_reserves_the_least_rates_that_end_a_coflow_together():
     # A: 4 B over 0 -> 1 (Gamma 4), so 2 B over 2 -> 3 go at 1/2. B's 1 B over 5 -> 1 finds port 1 used up and
     # waits; its 5 B over 2 -> 4 go on with the other half of port 2. Nothing is left over.
     plan = decide(Sebf(), view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0), (5, 1, 1.0)]), None)
     assert plan.rank.tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(plan.rate, [1.0, 0.5, 0.5, 0.0])
+    np.testing.assert_allclose(plan.reserve, [1.0, 0.5, 0.5, 0.0])
+    assert np.isinf(plan.rate).all()
     # Without its flow into the used-up port, B has its own 1/2 B/s, and nothing is left over.
     plan = Sebf()(view_of([(0, 1, 4.0), (2, 3, 2.0)], [(2, 4, 5.0)]))
-    np.testing.assert_allclose(plan.rate, [1.0, 0.5, 0.5])
+    np.testing.assert_allclose(plan.reserve, [1.0, 0.5, 0.5])
 
 
 def test_what_a_blocked_coflow_can_send_goes_before_later_coflows():
@@ -327,36 +330,43 @@ def test_what_a_blocked_coflow_can_send_goes_before_later_coflows():
     # goes on at all of port 2, and C: 3 B over 2 -> 5 waits.
     plan = decide(Sebf(), view_of([(0, 1, 1.0)], [(0, 3, 1.0), (2, 3, 1.0)], [(2, 5, 3.0)]), None)
     assert plan.rank.tolist() == [0, 1, 1, 2]
-    np.testing.assert_allclose(plan.rate, [1.0, 0.0, 1.0, 0.0])
+    np.testing.assert_allclose(plan.reserve, [1.0, 0.0, 1.0, 0.0])
 
 
-def test_sebf_with_few_classes_bins_the_bottleneck_of_the_whole_coflow():
-    # Gamma 0.5, 1, 3, 8, 9, 64.1 and 1e6 s on ports of 1 B/s; `first` is 1 s: up to 1, up to 8, up to 64 s.
-    gammas = (0.5, 1.0, 3.0, 8.0, 9.0, 64.1, 1e6)
-    view = replace(view_of(*([(0, i + 1, gamma)] for i, gamma in enumerate(gammas)), hosts=8), queues=4)
-    plan = Sebf(first=1.0)(view)
-    assert plan.rank.tolist() == [0, 0, 1, 1, 2, 3, 3]
-    assert np.isinf(plan.rate).all()
-    assert Sebf(first=1.0, factor=2.0)(view).rank.tolist() == [0, 0, 2, 3, 3, 3, 3]
+def test_sebf_with_few_classes_gives_each_newcomer_one_between_its_neighbours():
+    # On ports of 1 B/s the bytes are the bottleneck in seconds.
+    def ranks(queues: int, *coflows: tuple[float, int]) -> list[int]:
+        view = view_of(*([(0, i + 1, size)] for i, (size, _) in enumerate(coflows)), hosts=9)
+        held = np.array([cls for _, cls in coflows], np.int64)
+        view = replace(view, queues=queues, coflows=replace(view.coflows, cls=held))
+        plan = Sebf()(view)
+        assert np.isinf(plan.rate).all()
+        assert not plan.reserve.any()
+        return plan.rank.tolist()
+
+    # Alone: the middle class. Seven at once: the median takes the middle one, then the halves, 0 to 6.
+    assert ranks(8, (5.0, -1)) == [3]
+    assert ranks(8, *((float(size), -1) for size in (3, 1, 2, 7, 5, 6, 4))) == [2, 0, 1, 6, 4, 5, 3]
+    # Before 2 s of class 3: the middle of 0 to 2. Behind it: of 4 to 7. Between 3 and 5: 4.
+    assert ranks(8, (2.0, 3), (1.0, -1)) == [3, 1]
+    assert ranks(8, (2.0, 3), (4.0, -1)) == [3, 5]
+    assert ranks(8, (2.0, 3), (4.0, 5), (3.0, -1)) == [3, 5, 4]
+    # Nothing is free between 3 and 4: the one that fewer share.
+    assert ranks(8, (2.0, 3), (2.5, 3), (4.0, 4), (3.0, -1)) == [3, 3, 4, 4]
+    # What has fallen to 1 s keeps class 5; 2 s are ahead of 3 s, because either way it stands wrongly to one.
+    assert ranks(8, (1.0, 5), (3.0, 2), (2.0, -1)) == [5, 2, 1]
 
 
 def test_sebf_takes_the_flows_that_it_sees_for_the_whole_coflow():
-    # One coflow of 2 B into host 1 and, once they are there, 4 B into host 2.
+    # A coflow of 2 B into host 1 and, once they are there, 4 B into host 2: 2 s * 6 B / 2 B = 6 s when it
+    # comes. Another of 4 s goes first although only 2 s of the first are to be seen.
     case, spy = Case(6), Shown()
     first, second = case.coflow((0, 1, 2.0), (0, 2, 4.0))
     case.builder.depend(second, first)
+    case.coflow((0, 3, 4.0))
     run(case.build(), star(6, 1.0), spy)
-    unplanned = np.array([-1])
-    at_first, at_last = (
-        replace(view, queues=8, coflows=replace(view.coflows, cls=unplanned)) for view in spy.seen
-    )
-    # 2 s * 6 B / 2 B = 6 s, and 4 s * 6 B / 4 B = 6 s: the same at both times.
-    for limit, cls in ((6.1, 0), (5.9, 1)):
-        for view in (at_first, at_last):
-            assert Sebf(first=limit)(view).rank.tolist() == [cls]
-    # Once it has a class it keeps it.
-    held = replace(at_last, coflows=replace(at_last.coflows, cls=np.array([5])))
-    assert Sebf(first=6.1)(held).rank.tolist() == [5]
+    before, behind = Sebf()(replace(spy.seen[0], queues=8)).rank.tolist()
+    assert before > behind
 
 
 def test_fifo_with_few_classes_puts_newcomers_behind_the_last_class_in_use():

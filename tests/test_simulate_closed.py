@@ -61,21 +61,14 @@ def test_max_min_gives_the_rest_of_the_wide_link_to_the_short_flow():
 )
 @pytest.mark.parametrize("queues", [None, 8])
 def test_two_coflows_of_2_and_1_on_one_link(policy, right, queues):
-    if queues is not None and isinstance(policy, Sebf):
-        # 2 and 1 s are in one bin, of 0.512 to 4.096 s, whose coflows share: as under fair.
-        right = (3.0, 2.0)
     close(run(one_link(2.0, 1.0).build(), star(4, 1.0), policy, queues=queues).flow_finish, *right)
 
 
-@pytest.mark.parametrize("large", [4.2, 30.0])
-def test_sebf_with_few_classes_orders_coflows_of_different_bins(large):
-    # The bins are 1 ms times powers of 8: the one of 1 s ends at 4.096 s.
-    outcome = run(one_link(large, 1.0).build(), star(4, 1.0), Sebf(), queues=8)
-    close(outcome.flow_finish, large + 1.0, 1.0)
-    assert outcome.flow_class.tolist() == [5, 4]
-    outcome = run(one_link(large, 1.0).build(), star(4, 1.0), Sebf(first=100.0), queues=8)
-    close(outcome.flow_finish, large + 1.0, 2.0)
-    assert outcome.flow_class.tolist() == [0, 0]
+def test_sebf_with_more_coflows_than_classes_lets_neighbours_share():
+    # 1, 2 and 4 B at once and two classes: 2 takes class 0 (the middle of two), 1 shares it, 4 is behind.
+    outcome = run(one_link(2.0, 1.0, 4.0).build(), star(4, 1.0), Sebf(), queues=2)
+    assert outcome.flow_class.tolist() == [0, 0, 1]
+    close(outcome.flow_finish, 3.0, 2.0, 7.0)
 
 
 def test_the_flows_of_a_blocked_coflow_that_can_go_on_do():
@@ -124,6 +117,33 @@ def test_sebf_ends_all_flows_of_a_coflow_together_and_gives_the_rest_away():
     close(finish[:2], 4.0, 4.0)
     # Into host 4, B's own bottleneck (6 s), the flow from 5 gets what the flow from 2 leaves of it.
     close(finish[2:], 6.0, 6.0)
+
+
+def test_what_an_ended_flow_had_reserved_goes_to_others_without_a_new_decision():
+    # A: 6 B over 0 -> 1 (Gamma 6), 3 B over 2 -> 3 (reserve 1/2). B: 8 B over 5 -> 6 (Gamma 8), 1 B over
+    # 2 -> 4 (reserve 1/8). The 3/8 that are left of port 2 go to A, the first in order: 7/8, until 24/7 s. No
+    # coflow has ended then and nobody decides, but B's flow, with 4/7 B to go, has all of port 2 from then.
+    case = Case(7)
+    case.coflow((0, 1, 6.0), (2, 3, 3.0))
+    case.coflow((2, 4, 1.0), (5, 6, 8.0))
+    outcome = run(case.build(), star(7, 1.0), Sebf())
+    close(outcome.flow_finish, 6.0, 24 / 7, 4.0, 8.0)
+    assert outcome.decisions == 2  # at the arrivals and at A's end; after B's there is nothing to decide
+
+
+def test_reserves_come_first_and_the_rest_goes_by_rank():
+    # Of 1 B/s flow 0 (rank 1) has 1/4 reserved, flow 1 (rank 0) has nothing: 3/4. Flow 1's 3 B end at 4, when
+    # flow 0 has sent 1 B; its last 2 B go alone until 6.
+    policy = GlobalTable(reserve={0: 0.25}, rank={0: 1, 1: 0})
+    close(run(one_link(3.0, 3.0).build(), star(4, 1.0), policy).flow_finish, 6.0, 4.0)
+
+
+def test_a_cap_bounds_reserve_and_share_together():
+    # Flow 0: 1/4 reserved and a cap of 1/2; flow 1 of the same rank has the other 1/2. A reserve above the
+    # cap is cut to it.
+    for reserve in (0.25, 0.9):
+        policy = GlobalTable(reserve={0: reserve}, rate={0: 0.5}, rank={0: 0, 1: 0})
+        close(run(one_link(2.0, 1.0).build(), star(4, 1.0), policy).flow_finish, 4.0, 2.0)
 
 
 def test_weights_divide_a_link_in_proportion():
@@ -236,7 +256,9 @@ class Demote:
         n, late = len(view.flows), view.now >= 1.0
         rank = np.where((view.flows.id == 0) & late, 1, 0)
         nothing = np.full(n, -np.inf), np.full(n, -1)
-        return Plan(rank, np.full(n, np.inf), np.ones(n), *nothing, review_in=math.inf if late else 1.0)
+        return Plan(
+            rank, np.zeros(n), np.full(n, np.inf), np.ones(n), *nothing, review_in=math.inf if late else 1.0
+        )
 
 
 def test_a_flow_that_changes_class_in_the_middle_lets_the_next_in_its_queue_go_first():
@@ -370,7 +392,9 @@ class Pause:
         n, late = len(view.flows), view.now >= 1.0
         gate = np.full(n, 3.0 if late else -math.inf)
         rank, path = np.zeros(n, np.int64), np.full(n, -1)
-        return Plan(rank, np.full(n, self.rate), np.ones(n), gate, path, math.inf if late else 1.0)
+        return Plan(
+            rank, np.zeros(n), np.full(n, self.rate), np.ones(n), gate, path, math.inf if late else 1.0
+        )
 
 
 @pytest.mark.parametrize(("rate", "right"), [(math.inf, 4.0), (0.5, 6.0)])
@@ -397,7 +421,9 @@ class Diary:
         self.asked.append((view.now, view.events))
         n = len(view.flows)
         rank = np.array([self.rank.get(f, BEST_EFFORT) for f in view.flows.id.tolist()], np.int64)
-        return Plan(rank, np.full(n, np.inf), np.ones(n), np.full(n, -np.inf), np.full(n, -1), self.every)
+        return Plan(
+            rank, np.zeros(n), np.full(n, np.inf), np.ones(n), np.full(n, -np.inf), np.full(n, -1), self.every
+        )
 
 
 def test_a_review_comes_when_asked_for_and_says_so():

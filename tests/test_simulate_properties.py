@@ -122,9 +122,7 @@ def test_sizes_times_k_take_k_times_as_long(seed, policy, transport, exponent):
     asked = {"queues": queues, "transport": transport}
     once = run(workload, fabric, policy, control=control, **asked)
     slow = Control(k * control.delay, k * control.period)
-    # The bins that SEBF uses where classes are few are a time of its own.
-    patient = dataclasses.replace(policy, first=k * policy.first) if isinstance(policy, Sebf) else policy
-    long = run(scaled(workload, k, k), faster(fabric, 1.0, delay=k), patient, control=slow, **asked)
+    long = run(scaled(workload, k, k), faster(fabric, 1.0, delay=k), policy, control=slow, **asked)
     np.testing.assert_array_equal(times(long), k * times(once))
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from oracle import Oracle
-from sim_cases import Case, by_hand, run
+from sim_cases import Case, by_hand, equal_parts, run
 
 from netsched.fabric import Fabric
 from netsched.fabrics import build
@@ -54,6 +54,22 @@ class Capped:
         return plan_of(view, view.flows.coflow // 2, rate=cap, weight=weight)
 
 
+@dataclass(frozen=True)
+class Booked:
+    """Strict priority by coflow, and four of five flows have something reserved, some with a cap above it."""
+
+    name: ClassVar[str] = "booked"
+    clairvoyant: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+
+    def __call__(self, view: View) -> Plan:
+        ids = view.flows.id
+        reserve = np.where(ids % 5 > 0, equal_parts(view), 0.0)
+        cap = np.where(ids % 3 == 0, 1.2 * equal_parts(view), np.inf)
+        return plan_of(view, view.flows.coflow // 2, reserve=reserve, rate=cap)
+
+
 def crowd(seed: int) -> Workload:
     """Five coflows of 20 to 45 flows, all of different sizes, released within the first two seconds."""
     rng = np.random.default_rng(seed)
@@ -73,7 +89,7 @@ def agree(outcome: Outcome, oracle: Oracle) -> None:
 @pytest.mark.parametrize("fabric", FABRICS, ids=lambda fabric: fabric.name)
 @pytest.mark.parametrize(
     "policy",
-    [make(Spec("fair")), make(Spec("fifo")), make(Spec("sebf")), Capped()],
+    [make(Spec("fair")), make(Spec("fifo")), make(Spec("sebf")), Capped(), Booked()],
     ids=lambda policy: policy.name,
 )
 def test_repaired_rates_are_those_computed_anew(policy: Policy, fabric: Fabric) -> None:

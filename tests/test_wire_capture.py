@@ -55,8 +55,7 @@ SCENARIO = {
         }
         for name, workers, server in (("one", ["h1", "h2", "h3"], "h4"), ("two", ["h2", "h3", "h4"], "h1"))
     ],
-    # Finer bins than by default, so that SEBF's coflows need most of the classes.
-    "policies": ["tensorexpress", {"sebf": {"first": "500us", "factor": 2.0}}],
+    "policies": ["tensorexpress", "sebf"],
     "queues": 8,
     "transport": {"connections": "per-pair"},
     "control": {"delay": "5ms"},

@@ -202,10 +202,10 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
         view(play.fixed, play.ledger, flows, remaining, now, happened, class_of_coflow=play.class_of_coflow),
         play.fixed.queues,
     )
-    if (plan.weight != 1.0).any() or (plan.path >= 0).any():
+    if (plan.weight != 1.0).any() or (plan.path >= 0).any() or plan.reserve.any():
         raise PolicyError(
-            f"policy {play.policy.name}: plans with weights or paths cannot be emulated: TCP connections of "
-            "one queue share equally, and a connection keeps its path"
+            f"policy {play.policy.name}: plans with weights, reserves or paths cannot be emulated: TCP "
+            "connections of one queue share equally, and a connection keeps its path"
         )
     play.decisions += 1
     return plan

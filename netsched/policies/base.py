@@ -10,6 +10,7 @@ from netsched.model import Floats, Ints, Plan, View
 def plan_of(
     view: View,
     rank: Ints,
+    reserve: Floats | None = None,
     rate: Floats | None = None,
     weight: Floats | None = None,
     review_in: float = float("inf"),
@@ -18,6 +19,7 @@ def plan_of(
     n = len(view.flows)
     return Plan(
         rank=np.asarray(rank, np.int64),
+        reserve=np.zeros(n) if reserve is None else reserve,
         rate=np.full(n, np.inf) if rate is None else rate,
         weight=np.ones(n) if weight is None else weight,
         not_before=np.full(n, -np.inf),
@@ -36,3 +38,41 @@ def bottlenecks(view: View, amount: Floats) -> Floats:
 
     flows = view.flows
     return most_loaded(flows.coflow, len(view.coflows), amount, flows.indptr, flows.links, view.capacity)
+
+
+def classes_in_order(key: Floats, held: Ints, queues: int) -> Ints:
+    """A class 0..queues-1 per coflow that follows ascending `key`; who holds one (`held` >= 0) keeps it.
+
+    Each newcomer takes the class in which it is ahead of the fewest smaller and behind the fewest greater
+    ones, of those the one that it shares with fewest, of those the middle one, which leaves room on both
+    sides. Of several newcomers the median comes first, then the medians of both halves, and so on.
+    Coflows of equal key go by row.
+    """
+    cls = held.copy()
+    order = np.argsort(key, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    option = np.arange(queues)[:, None]
+    for newcomer in _medians_first(order[held[order] < 0]):
+        placed = np.flatnonzero(cls >= 0)
+        before = place[placed] < place[newcomer]
+        wrong = np.where(before, cls[placed] > option, cls[placed] < option).sum(axis=1)
+        cost = wrong * (len(order) + 1) + (cls[placed] == option).sum(axis=1)
+        best = np.flatnonzero(cost == cost.min())
+        cls[newcomer] = best[(len(best) - 1) // 2]
+    return cls
+
+
+def _medians_first(items: Ints) -> list[int]:
+    """The items in the order of a breadth-first walk over the balanced search tree of them."""
+    out: list[int] = []
+    level = [(0, len(items))]
+    while level:
+        halves = []
+        for low, high in level:
+            if low < high:
+                middle = (low + high) // 2
+                out.append(int(items[middle]))
+                halves += [(low, middle), (middle + 1, high)]
+        level = halves
+    return out
