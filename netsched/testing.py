@@ -245,13 +245,15 @@ def _check_busy(
     starts = np.flatnonzero(np.isin(happens[:-1], outcome.flow_release) & (gap > 1e-3 * happens[:-1]))
     for i in starts[:: max(1, len(starts) // 3)].tolist():
         begin, end = float(happens[i]), float(happens[i] + 0.5 * gap[i])
-        carried = [
+        first, last = (
             simulate(
                 workload, fabric, policy, queues=queues, transport=transport, control=Control(), horizon=t
-            ).link_bytes
+            )
             for t in (begin, end)
-        ]
-        full = carried[1] - carried[0] >= fabric.capacity * (end - begin) * (1 - 1e-6)
+        )
+        if last.decisions != first.decisions:
+            continue  # A review in between may have filled another link.
+        full = last.link_bytes - first.link_bytes >= fabric.capacity * (end - begin) * (1 - 1e-6)
         for flow in np.flatnonzero((outcome.flow_release <= begin) & (sent > end)).tolist():
             if not full[links[indptr[flow] : indptr[flow + 1]]].any():
                 raise PolicyError(

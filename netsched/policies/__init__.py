@@ -6,14 +6,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from netsched.errors import ScenarioError
 from netsched.model import Policy, Spec
+from netsched.policies.aalo import Aalo
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
+from netsched.policies.fifo_lm import FifoLm
+from netsched.policies.philae import Philae
 from netsched.policies.sebf import Sebf
 from netsched.policies.sincronia import Sincronia
+from netsched.policies.srpt import Srpt
 from netsched.policies.tensorexpress import TensorExpress
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fair, Fifo, Sebf, Sincronia, TensorExpress)
+    policy.name: policy for policy in (Fair, Fifo, FifoLm, Srpt, Sebf, Sincronia, Aalo, Philae, TensorExpress)
 }
 
 
