@@ -7,7 +7,7 @@ carried the same workload: a ratio of two coflows with one number and different 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,9 +28,9 @@ CLASSES: Final = ("SN", "LN", "SW", "LW")
 _METRIC: Final = "coflow_completion_time"
 _WORKLOAD: Final = {
     "jobs": ("job", "arrival", "weight", "iterations"),
-    "coflows": ("stage", "job", "iteration", "label", "weight", "deadline", "width", "bytes"),
-    "flows": ("coflow", "src", "dst", "size", "need", "need_span"),
-    "tasks": ("job", "iteration", "host", "kind", "seconds"),
+    "coflows": ("coflow", "stage", "job", "iteration", "label", "weight", "deadline", "width", "bytes"),
+    "flows": ("flow", "coflow", "src", "dst", "size", "need", "need_span"),
+    "tasks": ("task", "job", "iteration", "host", "kind", "seconds"),
 }
 """Columns that the workload alone decides, whatever the policy and the engine do."""
 
@@ -53,8 +53,8 @@ class Measured:
     """What one run did with the coflows. Seconds, one `cct` per coflow (NaN: unfinished).
 
     makespan  first arrival to last finish of all coflows, None if one has not finished
-    bound     mean of the lower bounds of the finished coflows, None where none is known
-    bounds    the names of those that it is the best of
+    bound     lower bound of the mean of the finished coflows, None where none is known
+    bounds    by name, the known bounds that it is the best of
     network   equal in runs over the same links
     """
 
@@ -65,7 +65,7 @@ class Measured:
     cct: Floats
     makespan: float | None
     bound: float | None
-    bounds: tuple[str, ...]
+    bounds: Mapping[str, float]
     network: str
 
 
@@ -136,7 +136,29 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _workload(result: Result) -> dict[str, Table]:
     """The workload of a result's runs: of the first, because `results.create` empties a folder for each."""
-    return {name: results.read(result, name, result.runs[0], columns) for name, columns in _WORKLOAD.items()}
+    tables = {name: _read(result, name, result.runs[0], columns) for name, columns in _WORKLOAD.items()}
+    of_coflow, n = tables["flows"]["coflow"], len(tables["coflows"]["coflow"])
+    if len(of_coflow) and not 0 <= of_coflow.min() <= of_coflow.max() < n:
+        raise ScenarioError(
+            f"{result.path}: damaged: flows of coflows that are none of its {n}: run it again"
+        )
+    return tables
+
+
+def _read(result: Result, name: str, key: Key, columns: Sequence[str]) -> Table:
+    """Columns of a table, its rows by number where the first column is one; ScenarioError if one is missing.
+
+    A table may have been rewritten in another order by other programs; coflows are matched by number.
+    """
+    table = results.read(result, name, key, columns)
+    number = table[columns[0]]
+    if columns[0] != name[:-1] or name == "jobs":
+        return table
+    order = np.argsort(number, kind="stable")
+    if not np.array_equal(number[order], np.arange(len(number))):
+        what = f"its {name} are not numbered from 0 without a gap"
+        raise ScenarioError(f"{result.path}: damaged: {what} in {key.stem}.parquet: run it again")
+    return {column: values[order] for column, values in table.items()}
 
 
 def _same(first: Path, other: Path, mine: dict[str, Table], yours: dict[str, Table]) -> None:
@@ -162,10 +184,8 @@ def _measured(result: Result, name: str) -> list[Measured]:
     network = _network(result)
     for key in result.runs:
         entry = result.entry(key)
-        table = results.read(result, "coflows", key, ("coflow", "arrival", "finish", "cct"))
-        # By number and not by row: nothing promises a reader that the rows are in order.
-        order = np.argsort(table["coflow"], kind="stable")
-        whole = len(order) and not np.isnan(table["finish"]).any()
+        table = _read(result, "coflows", key, ("coflow", "arrival", "finish", "cct"))
+        whole = len(table["cct"]) and not np.isnan(table["finish"]).any()
         makespan = float(table["finish"].max() - table["arrival"].min()) if whole else None
         bound = entry["bound"][_METRIC]
         found.append(
@@ -174,10 +194,10 @@ def _measured(result: Result, name: str) -> list[Measured]:
                 scenario=result.scenario,
                 key=key,
                 valid=bool(entry["fidelity"].get("valid", True)),
-                cct=table["cct"][order],
+                cct=table["cct"],
                 makespan=makespan,
                 bound=bound["mean"],
-                bounds=tuple(bound["names"]),
+                bounds={name: mean for name, mean in bound["names"].items() if mean is not None},
                 network=network,
             )
         )
@@ -249,6 +269,7 @@ def _figures(comparison: Comparison, row: int) -> dict[str, Any]:
     run, base, of_class = comparison.runs[row], comparison.fair[row], comparison.of_class
     cct = metrics.summary(run.cct)
     mean = cct["mean"]
+    best = max(run.bounds, key=lambda name: run.bounds[name], default=None)
     return {
         "result": run.result,
         "scenario": run.scenario,
@@ -261,7 +282,7 @@ def _figures(comparison: Comparison, row: int) -> dict[str, Any]:
         "fair": None if base is None else comparison.runs[base].result,
         "speedup": speedup(comparison, row),
         "slowdown": _slowdown(comparison, row),
-        "bound": {"mean": run.bound, "names": list(run.bounds)},
+        "bound": {"mean": run.bound, "names": dict(run.bounds), "best": best},
         "above_bound": mean / run.bound if mean is not None and run.bound else None,
         "classes": {
             name: {

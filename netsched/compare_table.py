@@ -31,7 +31,7 @@ def table(figures: Mapping[str, Any]) -> Table:
     headers = [f"{name}\n[{unit}]" for name in ("mean", "p50", "p95", "max", "makespan")]
     if against_fair:
         headers += [f"speed-up\nvs {BASELINE} [x]", f"slower than\n{BASELINE} [%]"]
-    headers.append("above\nbound [x]")
+    headers += ["above\nbound [x]", "bound"]
     for header in headers:
         # Text, because rich would take "[x]" for markup.
         view.add_column(Text(header), justify="right", no_wrap=True)
@@ -43,6 +43,7 @@ def table(figures: Mapping[str, Any]) -> Table:
             cells.append(_MISSING if run["speedup"] is None else f"{run['speedup']:.2f}")
             cells.append(_MISSING if slower is None else f"{100 * slower:.1f}")
         cells.append(_MISSING if run["above_bound"] is None else f"{run['above_bound']:.2f}")
+        cells.append(run["bound"]["best"] or _MISSING)
         view.add_row(*_names(run), *cells)
     return view
 
@@ -96,8 +97,7 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
     names = sorted({name for run in runs if run["above_bound"] is not None for name in run["bound"]["names"]})
     if names:
         said.append(
-            f"above bound: mean / mean of each coflow's lower bound, {' or '.join(names)} "
-            "(1.00 cannot be beaten)"
+            f"above bound: mean / the best lower bound of it, of {', '.join(names)} (1.00 cannot be beaten)"
         )
     short = units.show_size(classes["short_at_most_bytes"])
     said.append(

@@ -80,7 +80,11 @@ def test_figures_worked_by_hand(pair):
     assert (fair["speedup"], fair["slowdown"]) == (1.0, None)
     assert other["speedup"] == pytest.approx(13 / 12.5)
     # Isolation: 1, 2 and 4 s.
-    assert other["bound"] == {"mean": pytest.approx(7 / 3), "names": ["isolation"]}
+    assert other["bound"] == {
+        "mean": pytest.approx(7 / 3),
+        "names": {"isolation": pytest.approx(7 / 3)},
+        "best": "isolation",
+    }
     assert other["above_bound"] == pytest.approx(12.5 / 7)
     slow = other["slowdown"]
     assert slow["mean"] == pytest.approx((0.5 + 1.25 + 6.5 / 7) / 3)
@@ -128,9 +132,14 @@ def test_rows_in_another_order_are_matched_by_number(pair):
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     before = figures(compare([pair]))
-    path = pair / "coflows" / "sim.other.seed1.parquet"
-    pq.write_table(pq.read_table(path, partitioning=None).take([2, 0, 1]), path)
+    for name in ("coflows/sim.other", "coflows/sim.fair", "flows/sim.fair"):
+        path = pair / f"{name}.seed1.parquet"
+        pq.write_table(pq.read_table(path, partitioning=None).take([2, 0, 1]), path)
     assert figures(compare([pair])) == before
+    path = pair / "coflows/sim.other.seed1.parquet"
+    pq.write_table(pq.read_table(path, partitioning=None).take([0, 2]), path)
+    with pytest.raises(ScenarioError, match=r"coflows are not numbered from 0 .* in sim\.other\.seed1"):
+        compare([pair])
 
 
 # ------------------------------------------------------------------ several results
@@ -204,8 +213,9 @@ def test_the_table(pair, tmp_path, monkeypatch, capsys):
         "1.04",
         "33.3",
         "1.79",
+        "isolation",
     ]
-    assert "isolation" in out and err == ""
+    assert "the best lower bound of it, of isolation" in out and err == ""
     assert "[s]" in out
 
 
@@ -290,6 +300,13 @@ def test_an_unwritable_folder_is_one_line(pair, tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     assert main(["compare", str(pair), "--out", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'file'}: cannot be written")
+
+
+def test_the_command_s_limits_are_those_of_varys(pair, capsys):
+    assert main(["compare", str(pair), "--json", "--no-plots"]) == 0
+    told = json.loads(capsys.readouterr().out)["classes"]
+    assert (told["narrow_at_most_flows"], told["short_at_most_bytes"]) == (50, 5e6)
+    assert Limits() == Limits(50, 5e6)
 
 
 def test_invalid_runs_are_marked(tmp_path):
