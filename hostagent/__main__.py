@@ -8,6 +8,7 @@
     netsched-agent drain [--off] | restore             mark no new sockets; give the queues back
     netsched-agent cleanup [--orphans]                 what a dead agent left (and take it away)
     netsched-agent env --job J --class C               NCCL and UCX settings of a class
+    netsched-agent verify --listen A | --peer A        whether every class's DSCP arrives at another host
     netsched-agent doctor                              what this kernel has and lacks
 
 Every command but `run` takes --json. Exit status: 0 as wished, 1 differs or failed, 2 the configuration or
@@ -20,12 +21,16 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hostagent import logs
 from hostagent.protocol import DEFAULT_SOCKET
 from netsched.errors import NetschedError
+
+if TYPE_CHECKING:
+    from hostagent.commands import Outcome
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -86,8 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     env.add_argument("--link-layer", choices=["auto", "roce", "infiniband"], default="auto")
     env.add_argument("--sl", type=int, metavar="N", help="service level (RoCE: 0-7, InfiniBand: 0-15)")
     env.add_argument("--ect", action="store_true", help="set ECT(0), for NICs that do not do it themselves")
+    verify = commands.add_parser("verify", help="whether every class's DSCP arrives at another host and back")
+    end = verify.add_mutually_exclusive_group(required=True)
+    end.add_argument("--peer", metavar="HOST:PORT", help="where verify --listen runs")
+    end.add_argument("--listen", metavar="ADDR:PORT", help="answer others until interrupted")
+    verify.add_argument("--config", metavar="FILE", help="for the number of queues")
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
-    for command in (plan, export, status, explain, drain, restore, cleanup, env, doctor):
+    for command in (plan, export, status, explain, drain, restore, cleanup, env, verify, doctor):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -104,6 +114,8 @@ def _look(options: argparse.Namespace) -> int:
         outcome = commands.env(options.job, options.cls, *asked)
     elif chosen == "export":
         outcome = commands.show_export(options.what, options.config)
+    elif chosen == "verify":
+        outcome = _verify(options)
     elif chosen == "explain":
         outcome = commands.explain(_socket(options), options.job, options.flow)
     elif chosen == "drain":
@@ -118,6 +130,20 @@ def _look(options: argparse.Namespace) -> int:
         for line in outcome.lines:
             print(line)
     return outcome.code
+
+
+def _verify(options: argparse.Namespace) -> Outcome:
+    from hostagent import commands  # noqa: PLC0415
+
+    if options.peer:
+        return commands.verify_peer(options.peer, options.config)
+    stopped: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: stopped.append(number))
+    listening = f"listening at {options.listen}"
+    return commands.verify_listen(
+        options.listen, lambda: bool(stopped), lambda: print(listening, file=sys.stderr, flush=True)
+    )
 
 
 def _socket(options: argparse.Namespace) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import shlex
 import socket
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hostagent import claim, client, export, rdma
+from hostagent import claim, client, export, rdma, verify
 from hostagent.client import AgentError
 from hostagent.protocol import DEFAULT_SOCKET
 from hostagent.queues import DRAIN_S
@@ -140,6 +140,24 @@ def restore(path: str) -> Outcome:
 
 
 # ------------------------------------------------------------------ without an agent
+
+
+def verify_peer(peer: str, config: str | None) -> Outcome:
+    """Whether every class's DSCP arrives at `peer` ("host:port", where `verify --listen` runs) and back."""
+    queues = marking.CLASSES
+    if config is not None:
+        from hostagent.config import load  # noqa: PLC0415
+
+        queues = load(config).queues
+    found = verify.ask(verify.address(peer, "--peer"), queues)
+    content = {"peer": peer, "classes": [asdict(one) | {"intact": one.intact} for one in found]}
+    return Outcome(0 if all(one.intact for one in found) else 1, content, [str(one) for one in found])
+
+
+def verify_listen(where: str, stop: Callable[[], bool], ready: Callable[[], None]) -> Outcome:
+    """Answer the probes of others until `stop`; `ready` is called once it can."""
+    answered = verify.listen(verify.address(where, "--listen"), stop, ready)
+    return Outcome(0, {"listen": where, "answered": answered}, [f"answered {answered} probes"])
 
 
 def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:

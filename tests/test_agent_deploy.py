@@ -27,7 +27,8 @@ from hostagent.protocol import DEFAULT_SOCKET
 
 DEPLOY = ROOT / "hostagent" / "deploy"
 UNIT = DEPLOY / "netsched-agent.service"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +277,10 @@ def test_the_image_is_built_from_files_that_are_there_and_runs_as_no_root():
 
 
 # ------------------------------------------------------------------ configurations
+
+
+def test_the_files_are_installed_with_the_package():
+    assert PYPROJECT["tool"]["setuptools"]["package-data"]["hostagent"] == ["deploy/*"]
 
 
 def test_the_first_configuration_changes_nothing_and_the_documented_one_is_right():
