@@ -85,8 +85,8 @@ class Agent:
             self._verbs.ports.watch()
         if len(self._verbs.ledger):
             try:
-                self._verbs.ledger.prune(one.cookie for one in sockdiag.sockets())
-            except NetschedError as error:
+                self._verbs.ledger.prune(sockdiag.cookies())
+            except (NetschedError, OSError) as error:
                 _LOG.warning("sockets not listed", extra=logs.fields({"error": str(error)}))
         self._verbs.counts.resyncs += 1
         self._verbs.counts.resync_s += time.perf_counter() - begin
