@@ -181,7 +181,7 @@ def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
             Path(path).unlink(missing_ok=True)
     finally:
         held.close()
-    done = "removed" if remove else "is there; cleanup --orphans removes it"
+    done = "removed" if remove else "left behind; cleanup --orphans removes it"
     lines = [f"{name}: queues {wrong.get(name) or done}" for name in orphans]
     lines += [f"{path}: socket of a dead agent {done}"] if dead else []
     content = {

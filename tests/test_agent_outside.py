@@ -513,7 +513,7 @@ def test_cleanup_refuses_while_an_agent_lives_and_takes_away_what_a_killed_one_l
         process.wait()
     assert "htb 7a1:" in host.run("tc", "qdisc", "show") and Path(path).exists()
     done = cleanup(path=path)
-    assert done.returncode == 1 and "eth0: queues is there" in done.stdout
+    assert done.returncode == 1 and "eth0: queues left behind" in done.stdout
     assert "htb 7a1:" in host.run("tc", "qdisc", "show")
     done = cleanup("--orphans", "--json", path=path)
     assert done.returncode == 0, done.stderr
