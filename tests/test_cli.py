@@ -16,6 +16,7 @@ import pytest
 from netsched import doctor, kernel, results, runner
 from netsched.cli import main
 from netsched.errors import CapabilityError, EmulationError, PolicyError
+from netsched.policies import POLICIES
 from netsched.scenario import load
 
 ROOT = Path(__file__).parents[1]
@@ -155,7 +156,7 @@ def test_engines_follow_from_the_scenario(here):
         (
             ["--policy", "sebff"],
             "--policy: no policy is called 'sebff': did you mean 'sebf'? "
-            "(good: fair, fifo, sebf, tensorexpress)",
+            f"(good: {', '.join(sorted(POLICIES))})",
         ),
         (["--out", "tiny.yaml"], "tiny.yaml: is a file; the results need a folder of their own (--out)"),
         (["--out", "tiny.yaml/sub"], "tiny.yaml/sub: cannot be written: Not a directory"),
