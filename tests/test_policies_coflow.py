@@ -19,7 +19,6 @@ from netsched.metrics import coflows as coflow_table
 from netsched.model import Control, Event, Plan, Policy, Spec, View, Workload
 from netsched.policies import make, reach
 from netsched.policies.aalo import Aalo
-from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
 from netsched.policies.fifo_lm import FifoLm
 from netsched.policies.philae import Philae
@@ -66,10 +65,10 @@ def finishes(case: Case, policy: Policy, hosts: int = 4, queues: int | None = No
 
 def first_view(*coflows: list[tuple[int, int, float]], queues: int | None = None) -> View:
     """The view at 0 s of coflows (source, destination, bytes) on a switch with 8 ports of 1 B/s."""
-    case, spy = Case(8), Watched(Fair())
+    case, spy = Case(8), Watched(Fifo())
     for flows in coflows:
         case.coflow(*flows)
-    run(case.build(), star(8, 1.0), replace(spy, policy=Fifo()), queues=queues)
+    run(case.build(), star(8, 1.0), spy, queues=queues)
     return spy.seen[0][0]
 
 
