@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator
 
-from benchmarks.measure import peak_mib, simulated, timed, verdict
+from benchmarks.measure import TooLong, peak_mib, simulated, timed, verdict, warm_up
 from netsched import fabrics, workloads
 from netsched.fabric import Fabric
 from netsched.model import Connections, Spec
@@ -27,31 +27,46 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flows", type=int, nargs="*", default=steps, help="numbers of flows on one switch")
     parser.add_argument("--k", type=int, nargs="*", default=[4, 8, 16, 32, 64], help="fat-trees: k^3/4 hosts")
     parser.add_argument("--flows-per-host", type=int, default=10)
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds, after which a curve ends")
 
 
 def run(options: argparse.Namespace) -> None:
+    warm_up("fair", Connections.PER_FLOW)
     heading = f"{'hosts':>7} {'flows':>8} {'fabric [s]':>10} {'workload [s]':>12} {'simulate [s]':>12}"
     print(f"{heading} {'us/flow':>8} {'x2':>6} {'peak [MiB]':>10}")
     switch = Spec("single_switch", {"hosts": 150, "rate": "1Gbit/s"})
-    worst = [max(_rows([(switch, flows, flows) for flows in options.flows], options.repeat), default=0.0)]
+    worst = [
+        max(
+            _rows([(switch, flows, flows) for flows in options.flows], options.repeat, options.limit),
+            default=0.0,
+        )
+    ]
     trees = []
     for k in options.k:
         hosts = k**3 // 4
         spec = Spec("fat_tree", {"k": k, "rate": "1Gbit/s"})
         trees.append((spec, hosts * options.flows_per_host, hosts))
-    worst.append(max(_rows(trees, options.repeat), default=0.0))
+    worst.append(max(_rows(trees, options.repeat, options.limit), default=0.0))
     for what, most in zip(("flows", "hosts"), worst, strict=True):
         print(verdict(most <= GOAL, f"doubling the {what} costs at most {GOAL} times; most is {most:.2f}"))
 
 
-def _rows(steps: list[tuple[Spec, int, int]], repeat: int) -> Iterator[float]:
-    """Print a line per (fabric, flows, what is doubled); yield the growth per doubling between lines."""
+def _rows(steps: list[tuple[Spec, int, int]], repeat: int, limit: float) -> Iterator[float]:
+    """Print a line per (fabric, flows, what is doubled); yield the growth per doubling between lines.
+
+    A run that takes longer than `limit` ends the curve, with a growth of inf.
+    """
     before: tuple[float, int] | None = None
     for spec, flows, scale in steps:
         started = time.perf_counter()
         _, fabric = fabrics.build(spec)
         built = time.perf_counter()
-        simulate_s, workload_s = _measure(fabric, flows, repeat)
+        try:
+            simulate_s, workload_s = _measure(fabric, flows, repeat, limit)
+        except TooLong as stopped:
+            print(f"{len(fabric.hosts):7d} {flows:8d} {stopped}", flush=True)
+            yield math.inf
+            return
         growth = math.nan
         if before is not None:
             growth = (simulate_s / before[0]) ** (1 / math.log2(scale / before[1]))
@@ -64,10 +79,10 @@ def _rows(steps: list[tuple[Spec, int, int]], repeat: int) -> Iterator[float]:
         )
 
 
-def _measure(fabric: Fabric, flows: int, repeat: int) -> tuple[float, float]:
+def _measure(fabric: Fabric, flows: int, repeat: int, limit: float) -> tuple[float, float]:
     """Median seconds of simulating `flows` flows over the fabric, and seconds of making them."""
     sizes = {"kind": "exponential", "mean": "1MB"}
     spec = Spec("poisson", {"hosts": "all", "load": LOAD, "size": sizes, "flows": flows})
     built = timed(lambda: workloads.build((spec,), fabric, 1), 1)
-    took = timed(lambda: simulated(built.result, fabric, "fair", Connections.PER_FLOW), repeat)
+    took = timed(lambda: simulated(built.result, fabric, "fair", Connections.PER_FLOW, limit), repeat)
     return took.median, built.median

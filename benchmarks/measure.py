@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import resource
@@ -18,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 import numba
 import numpy as np
 
-from netsched import policies
+from netsched import fabrics, policies, workloads
 from netsched.fabric import Fabric
 from netsched.model import Connections, Control, Outcome, Spec, Transport, Workload
 from netsched.simulate import simulate
@@ -64,8 +65,25 @@ def timed(work: Callable[[], Result], repeat: int) -> Timed[Result]:
     return Timed(tuple(seconds), result)
 
 
-def simulated(workload: Workload, fabric: Fabric, policy: str, connections: Connections) -> Outcome:
-    """One run to the end: as many classes as the policy wants, control that costs nothing."""
+class TooLong(Exception):  # noqa: N818 - it is an answer, not an error
+    """A run was given up after as many seconds as its benchmark allows."""
+
+
+def simulated(
+    workload: Workload, fabric: Fabric, policy: str, connections: Connections, limit: float = math.inf
+) -> Outcome:
+    """One run to the end: as many classes as the policy wants, control that costs nothing.
+
+    TooLong if it is still running after `limit` seconds (looked at when the simulator reports progress).
+    """
+    started = time.perf_counter()
+
+    def watch(now: float, active: int, finished: int, flows: int) -> None:
+        if time.perf_counter() - started > limit:
+            raise TooLong(
+                f"given up after {limit:.0f} s, at {now:.3g} s with {finished} of {flows} flows done"
+            )
+
     return simulate(
         workload,
         fabric,
@@ -73,7 +91,16 @@ def simulated(workload: Workload, fabric: Fabric, policy: str, connections: Conn
         queues=None,
         transport=Transport(connections),
         control=Control(),
+        progress=watch,
     )
+
+
+def warm_up(policy: str, connections: Connections) -> None:
+    """Simulate a little, so that what is timed next neither compiles nor loads a kernel."""
+    _, fabric = fabrics.build(Spec("single_switch", {"hosts": 4, "rate": "1Gbit/s"}))
+    sizes = {"kind": "exponential", "mean": "1MB"}
+    spec = Spec("poisson", {"hosts": "all", "load": 2, "size": sizes, "flows": 100})
+    simulated(workloads.build((spec,), fabric, 1), fabric, policy, connections)
 
 
 def start_up(repeat: int) -> Timed[object]:

@@ -10,7 +10,7 @@ import argparse
 import os
 from pathlib import Path
 
-from benchmarks.measure import SPREAD, peak_mib, simulated, start_up, timed, verdict
+from benchmarks.measure import SPREAD, peak_mib, simulated, start_up, timed, verdict, warm_up
 from netsched import fabrics, workloads
 from netsched.model import Connections, Spec
 from netsched.policies import POLICIES
@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> None:
     print(f"{'policy':<10} {SPREAD} {'x first':>7} {'events':>8}")
     reference, slowest = 0.0, 0.0
     for name in options.policies:
+        warm_up(name, Connections.PER_FLOW)
         took = timed(
             lambda name=name: simulated(workload, fabric, name, Connections.PER_FLOW), options.repeat
         )

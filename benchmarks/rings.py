@@ -11,7 +11,7 @@ import argparse
 
 import numpy as np
 
-from benchmarks.measure import peak_mib, simulated, timed, verdict
+from benchmarks.measure import TooLong, peak_mib, simulated, timed, verdict, warm_up
 from netsched import fabrics
 from netsched.model import Connections, Spec, TaskKind, Workload
 from netsched.workloads.builder import WorkloadBuilder
@@ -24,8 +24,9 @@ START_SPREAD = 0.01
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--k", type=int, default=64, help="fat-tree of k^3/4 hosts")
     parser.add_argument("--coflows", type=int, default=1000)
-    parser.add_argument("--workers", type=int, default=64, help="per coflow")
+    parser.add_argument("--workers", type=int, default=16, help="per coflow; 64 fill all hosts")
     parser.add_argument("--policy", default="fair")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds, after which it is given up")
 
 
 def rings(hosts: int, coflows: int, workers: int, rng: np.random.Generator) -> Workload:
@@ -42,6 +43,7 @@ def rings(hosts: int, coflows: int, workers: int, rng: np.random.Generator) -> W
 
 
 def run(options: argparse.Namespace) -> None:
+    warm_up(options.policy, Connections.PER_PAIR)
     fabric = timed(lambda: fabrics.build(Spec("fat_tree", {"k": options.k, "rate": "1Gbit/s"}))[1], 1)
     tree = fabric.result
     rng = np.random.default_rng(1)
@@ -50,7 +52,15 @@ def run(options: argparse.Namespace) -> None:
     print(
         f"{tree.describe()}\n{options.coflows} rings of {options.workers} workers: {flows} flows", flush=True
     )
-    took = timed(lambda: simulated(work.result, tree, options.policy, Connections.PER_PAIR), options.repeat)
+    try:
+        took = timed(
+            lambda: simulated(work.result, tree, options.policy, Connections.PER_PAIR, options.limit),
+            options.repeat,
+        )
+    except TooLong as stopped:
+        print(f"fabric {fabric.median:.2f} s, workload {work.median:.2f} s, simulate: {stopped}")
+        print(verdict(False, "at most 60 s"))
+        return
     total = fabric.median + work.median + took.median
     print(
         f"fabric {fabric.median:.2f} s, workload {work.median:.2f} s, simulate {took.median:.2f} s (median)"
