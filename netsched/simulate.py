@@ -41,10 +41,10 @@ def simulate(
 ) -> Outcome:
     """Run the workload under the policy until all is done or `horizon` (s).
 
-    Classes are strict, connections of one class share max-min (weighted where the plan says so), a
-    queue's connection serves its flows in order of release, with the weight of the first and the caps of
-    all of them added up. Raises PolicyError if the policy leaves flows
-    without a rate and will never be asked again.
+    Reserves come first; of the rest classes are strict, and connections of one class share max-min (weighted
+    where the plan says so). A queue's connection serves its flows in order of release, with the weight of
+    the first and the reserves and caps of all of them added up. Raises PolicyError if the policy leaves
+    flows without a rate and will never be asked again.
     """
     started = time.perf_counter()
     run = _open(workload, fabric, policy, queues, transport, control)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from netsched.model import Event, Plan, View
 from netsched.policies.base import bottlenecks, classes_in_order, plan_of
+
+_LEAST_WEIGHT: Final = 1e-6
+"""Of the coflow's largest flow's: below it rounding in the sums of weights would show in the rates."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,9 @@ class Sebf:
     Order: ascending effective bottleneck of the bytes still to be sent, ties by arrival. Each coflow in
     turn reserves the least rates that end all its flows together (remaining / Gamma on what is left of every
     link); of a coflow that finds a link used up, the flows that do not need that link get such rates among
-    themselves. What the reserves leave over goes to the coflows in the same order, max-min inside one, at
-    every moment, so that no link is idle that a flow could use.
+    themselves. What the reserves leave over goes to the coflows in the same order, at every moment, so that
+    no link is idle that a flow could use; inside a coflow in proportion to what its flows have left, so that
+    those of one bottleneck end together (the paper does not say how).
     Asked again when flows are released or a coflow ends; the paper's own system does so on coflow
     arrival and completion, which is the same where all flows of a coflow are released together.
 
@@ -46,7 +50,10 @@ class Sebf:
         place[order] = np.arange(len(order))
         rank = place[flows.coflow]
         rate = rates_in_order(rank, len(order), flows.remaining, flows.indptr, flows.links, view.capacity)
-        return plan_of(view, rank, reserve=rate)
+        largest = np.zeros(len(order))
+        np.maximum.at(largest, flows.coflow, flows.remaining)
+        weight = np.maximum(flows.remaining / largest[flows.coflow], _LEAST_WEIGHT)
+        return plan_of(view, rank, reserve=rate, weight=weight)
 
     def _classed(self, view: View, queues: int) -> Plan:
         flows, coflows = view.flows, view.coflows
