@@ -14,21 +14,30 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from netsched.jit import compiled
 from netsched.metrics import node_jobs
 from netsched.model import Floats, Ints, Workload
+from netsched.port_lp import PORT_LP, port_lp
+from netsched.shared_bounds import SHORTEST_FIRST, Shared, shared, shortest_first
 
 Named = Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Seconds by name of the bound: one value per coflow, per stage, per job (0 for one without a flow)."""
+    """Seconds by name of the bound: one value per coflow, per stage, per job (0 for one without a flow).
+
+    The `shared` ones hold what bounds of a sum over several rows need: see `sums`.
+    """
 
     coflow: Named
     stage: Named
     job: Named
+    shared_coflow: Shared
+    shared_stage: Shared
+    shared_job: Shared
 
 
 class _Network(NamedTuple):
@@ -75,16 +84,35 @@ def best(named: Named) -> Floats:
     return largest
 
 
-def mean_bound(named: Named, rows: Ints, divide: Ints | int = 1) -> dict[str, Any]:
-    """Bounds of the mean over `rows`: {"mean": of the best one per row, "names": {name: mean of that one}}.
+def mean_bound(
+    named: Named, rows: Ints, divide: Ints | float = 1, whole: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Bounds of the mean over `rows`: {"mean": the best known, "names": {name: mean of that one}}.
 
-    A bound of the mean alone, which has no value per row, would be one more name and raise "mean" to its own.
-    With no row there is nothing to bound: None.
+    The best is that of the best one per row, or one of `whole`: bounds of the mean alone, with no value per
+    row. With no row there is nothing to bound: None.
     """
     if not len(rows):
         return {"mean": None, "names": dict.fromkeys(named)}
     means = {name: float((seconds[rows] / divide).mean()) for name, seconds in named.items()}
-    return {"mean": float((best(named)[rows] / divide).mean()), "names": means}
+    by_row = float((best(named)[rows] / divide).mean())
+    return {"mean": max(by_row, *(whole or {}).values(), 0.0), "names": means | dict(whole or {})}
+
+
+def sums(
+    groups: Shared, named: Named, rows: Ints, start: Floats, weight: Floats | None = None
+) -> dict[str, float]:
+    """Lower bounds, by name, of the sum over `rows` of weight x (finish - start); those that can be had.
+
+    `start`, in seconds of the run, per group, as it was: a bound is one for all schedules with these starts,
+    which are the same for every policy (in an emulation but for the machine's own unpunctuality).
+    """
+    own = best(named)
+    found = {
+        SHORTEST_FIRST: shortest_first(groups, rows, start, own, weight),
+        PORT_LP: port_lp(groups, rows, start, own, weight),
+    }
+    return {name: seconds for name, seconds in found.items() if not np.isnan(seconds)}
 
 
 def lower_bounds(workload: Workload, capacity: Floats, indptr: Ints, links: Ints) -> Bounds:
@@ -93,20 +121,33 @@ def lower_bounds(workload: Workload, capacity: Floats, indptr: Ints, links: Ints
     size, nothing = workload.flows.size, np.zeros(workload.n_flows)
     coflow, stage = workload.flows.coflow, workload.coflows.stage[workload.flows.coflow]
     job, n_jobs = node_jobs(workload), len(workload.jobs.arrival)
+    n_coflows, n_stages = len(workload.coflows.job), len(workload.stages.job)
     network = _Network(size, indptr, links, capacity)
     on_path = np.zeros(n_jobs)
     np.maximum.at(on_path, job, head + own)
-    before, after = head[: workload.n_flows], tail[: workload.n_flows]
-    return Bounds(
-        coflow={"isolation": _isolation(coflow, len(workload.coflows.job), network, nothing, nothing)},
-        stage={
-            "port": _isolation(stage, len(workload.stages.job), network, nothing, nothing),
+    before, after, of_job = head[: workload.n_flows], tail[: workload.n_flows], job[: workload.n_flows]
+    root = workload.dag.n_deps[: workload.n_flows] == 0
+    soonest = workload.jobs.arrival[of_job] + before
+    bounds = {
+        "coflow": {"isolation": _isolation(coflow, n_coflows, network, nothing, nothing)},
+        "stage": {
+            "port": _isolation(stage, n_stages, network, nothing, nothing),
             "path": _stage_paths(workload, stage, own, order, head),
         },
-        job={
-            "port": _isolation(job[: workload.n_flows], n_jobs, network, before, after),
-            "path": on_path,
-        },
+        "job": {"port": _isolation(of_job, n_jobs, network, before, after), "path": on_path},
+    }
+
+    def turns(group: Ints, n: int, opens: npt.NDArray[np.bool_], ends: Floats) -> Shared:
+        dated = (np.bincount(group, opens, n) > 0) & (np.bincount(group, before < 0, n) == 0)
+        return shared(group, n, dated, bool(root.all()), *network, soonest, ends)
+
+    of_coflows = turns(coflow, n_coflows, root, nothing)
+    return Bounds(
+        **bounds,
+        shared_coflow=of_coflows,
+        # Most often a stage is a coflow.
+        shared_stage=of_coflows if np.array_equal(stage, coflow) else turns(stage, n_stages, root, nothing),
+        shared_job=turns(of_job, n_jobs, np.ones(workload.n_flows, np.bool_), after),
     )
 
 

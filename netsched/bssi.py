@@ -1,4 +1,4 @@
-"""The order of coflows by Bottleneck-Select-Scale-Iterate (Sincronia, SIGCOMM 2018, Algorithm 1).
+"""The order of coflows by Bottleneck-Select-Scale-Iterate (BSSI; Sincronia, SIGCOMM 2018).
 
 It is filled from the back: on the link that has most to carry, the coflow that gains the least weight per
 second of that link goes last. Loads are kept sparse, because a coflow meets few of a large fabric's links.

@@ -16,10 +16,11 @@ import numpy as np
 
 from netsched import bounds as lower
 from netsched import metrics
-from netsched.bounds import Bounds
+from netsched.bounds import Bounds, Named
 from netsched.metrics import METRICS, Table
-from netsched.model import Ints, Outcome, TaskKind, Workload
+from netsched.model import Floats, Ints, Outcome, TaskKind, Workload
 from netsched.schema import TABLES
+from netsched.shared_bounds import Shared
 
 if TYPE_CHECKING:
     from netsched.fabric import Fabric
@@ -76,6 +77,7 @@ def record(key: Key, workload: Workload, fabric: Fabric, outcome: Outcome, bound
         "peak_rss_bytes": outcome.peak_rss_bytes,
         "fidelity": outcome.fidelity,
         "mechanisms": outcome.mechanisms,
+        "weighted_cct": _weighted(coflows, bounds),
     }
     plain |= {
         "flows": flows,
@@ -94,16 +96,46 @@ def _mean_bounds(tables: Mapping[str, Table], bounds: Bounds, per_job: Ints) -> 
         ids: Ints = table["job" if name == "iterations" else name[:-1]]
         return ids[~np.isnan(table[column])]
 
-    jobs, iterations = tables["jobs"], tables["iterations"]
+    def whole(groups: Shared, named: Named, start: Floats, rows: Ints, n: int) -> dict[str, float]:
+        return {name: total / n for name, total in lower.sums(groups, named, rows, start).items() if n}
+
+    coflows, stages, jobs = tables["coflows"], tables["stages"], tables["jobs"]
+    of_coflow, of_stage = finished("coflows", "cct"), finished("stages", "completion_time")
+    of_job, iterations = finished("jobs", "jct"), tables["iterations"]
     done = ~np.isnan(iterations["iteration_time"])
     # JCT / n bounds the mean of all n iterations of a job, not of the first few of a job that was cut short.
     partial = np.isin(iterations["job"][done], jobs["job"][np.isnan(jobs["jct"])]).any()
     rows = iterations["job"][done if not partial else done & False]
+    by_coflow = whole(bounds.shared_coflow, bounds.coflow, coflows["arrival"], of_coflow, len(of_coflow))
+    by_stage = whole(bounds.shared_stage, bounds.stage, stages["start"], of_stage, len(of_stage))
+    by_job = whole(bounds.shared_job, bounds.job, jobs["arrival"], of_job, len(of_job))
+    # Not partial: these are all iterations of the finished jobs, and their times sum up to the jobs'.
+    per_row = {name: mean * len(of_job) / len(rows) for name, mean in by_job.items() if len(rows)}
+    divide = per_job[done] if not partial else 1
     return {
-        "stage_completion_time": lower.mean_bound(bounds.stage, finished("stages", "completion_time")),
-        "coflow_completion_time": lower.mean_bound(bounds.coflow, finished("coflows", "cct")),
-        "iteration_time": lower.mean_bound(bounds.job, rows, per_job[done] if not partial else 1),
-        "job_completion_time": lower.mean_bound(bounds.job, finished("jobs", "jct")),
+        "stage_completion_time": lower.mean_bound(bounds.stage, of_stage, whole=by_stage),
+        "coflow_completion_time": lower.mean_bound(bounds.coflow, of_coflow, whole=by_coflow),
+        "iteration_time": lower.mean_bound(bounds.job, rows, divide, per_row),
+        "job_completion_time": lower.mean_bound(bounds.job, of_job, whole=by_job),
+    }
+
+
+def _weighted(coflows: Table, bounds: Bounds) -> dict[str, Any]:
+    """Mean completion time of the finished coflows with their weights, and its lower bounds."""
+    rows = np.flatnonzero(~np.isnan(coflows["cct"]))
+    weight = coflows["weight"]
+    total = float(weight[rows].sum())
+    if not total:
+        return {"mean": None, "bound": lower.mean_bound(bounds.coflow, rows[:0])}
+    whole = lower.sums(bounds.shared_coflow, bounds.coflow, rows, coflows["arrival"], weight)
+    return {
+        "mean": float((weight * coflows["cct"])[rows].sum()) / total,
+        "bound": lower.mean_bound(
+            {name: weight * seconds for name, seconds in bounds.coflow.items()},
+            rows,
+            total / len(rows),
+            {name: seconds / total for name, seconds in whole.items()},
+        ),
     }
 
 

@@ -32,7 +32,7 @@ class Row:
     """One run's line. Times in seconds, None where there is nothing to say.
 
     speedup     mean stage completion time of `fair` on the same engine / this mean: above 1 is faster
-    over_bound  mean stage completion time / mean of the lower bounds of the same stages: 1 is optimal
+    over_bound  mean stage completion time / the best lower bound of that mean: 1 is optimal
     difference  (this mean - the first engine's mean of this policy) / the latter; None on the first engine
     """
 
@@ -120,13 +120,28 @@ def _unit(lines: Sequence[Row]) -> tuple[float, str]:
     return next(((factor, unit) for factor, unit in _UNITS if smallest >= factor / 10), _UNITS[-1])
 
 
+def best_bound(bound: Mapping[str, Any]) -> str | None:
+    """Name of the bound that a `bound` of summary.json takes its mean from, None where there is none.
+
+    Where that mean is above each of them, it is of the best of several in each row, and all are named.
+    """
+    known = {name: mean for name, mean in bound["names"].items() if mean is not None}
+    if bound["mean"] is None or not known:
+        return None
+    highest = max(known, key=lambda name: known[name])
+    return highest if known[highest] >= bound["mean"] * (1 - 1e-12) else " or ".join(known)
+
+
 def notes(summary: Mapping[str, Any]) -> list[str]:
     """What no cell can say: what the ratios are, which runs to distrust and why, what did not finish."""
     said = []
+    runs: Sequence[Mapping[str, Any]] = summary["runs"]
     if any(line.speedup is not None for line in rows(summary)):
         said.append(f"speed-up: mean under {BASELINE} / mean under the policy, on the same engine")
     if any(line.over_bound is not None for line in rows(summary)):
-        said.append("above bound: mean / mean of each stage's lower bound (1.00 cannot be beaten)")
+        named = ", ".join(dict.fromkeys(filter(None, (best_bound(run["bound"][_STAGE]) for run in runs))))
+        said.append("above bound: mean / the best lower bound of it (1.00 cannot be beaten)")
+        said[-1] += f", here {named}" if named else ""
     for run in summary["runs"]:
         name = f"{run['policy']} on {run['engine']}"
         if not run["fidelity"].get("valid", True):

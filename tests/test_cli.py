@@ -89,7 +89,7 @@ def test_json_prints_the_summary_and_nothing_else(here, capsys):
     assert (run["engine"], run["policy"], run["seed"]) == ("sim", "fair", 3)
     assert set(run) == {
         *("engine", "policy", "seed", "metrics", "bound", "bytes", "simulated_s", "wall_s"),
-        *("peak_rss_bytes", "fidelity", "mechanisms"),
+        *("peak_rss_bytes", "fidelity", "mechanisms", "weighted_cct"),
     }
     assert run["metrics"]["coflow_completion_time"]["mean"] == pytest.approx(0.016)
     assert run["bytes"] == 2e6

@@ -60,7 +60,7 @@ def test_summary_has_the_documented_shape(folder):
     (run,) = summary["runs"]
     assert list(run) == [
         *("engine", "policy", "seed", "metrics", "bound", "bytes"),
-        *("simulated_s", "wall_s", "peak_rss_bytes", "fidelity", "mechanisms"),
+        *("simulated_s", "wall_s", "peak_rss_bytes", "fidelity", "mechanisms", "weighted_cct"),
     ]
     names = {"stage_completion_time", "coflow_completion_time", "iteration_time", "job_completion_time"}
     assert run["metrics"].keys() == run["bound"].keys() == names

@@ -11,7 +11,7 @@ from netsched.policies.base import plan_of
 
 @dataclass(frozen=True)
 class Sincronia:
-    """BSSI order and greedy rates (Agarwal et al., SIGCOMM 2018, "Sincronia", sections 3 and 4).
+    """BSSI order and greedy rates (Agarwal et al., "Sincronia", SIGCOMM 2018).
 
     Order: Bottleneck-Select-Scale-Iterate over the bytes still to be sent, with the coflows' weights; ties
     by arrival. Rates: strict priority in that order, max-min inside a coflow. The paper asks for no more than
