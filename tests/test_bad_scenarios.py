@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from netsched.cli import main
+from netsched.policies import POLICIES
 
 GOOD = {
     "name": "name: t",
@@ -55,7 +56,7 @@ BAD = {
     "unknown policy": (
         scenario(policies="policies: [fair, sebv]"),
         "bad.yaml:4: policies.1: no policy is called 'sebv': did you mean 'sebf'? "
-        "(good: fair, fifo, sebf, tensorexpress)",
+        f"(good: {', '.join(sorted(POLICIES))})",
     ),
     "unknown parameter of a policy": (
         scenario(policies="policies: [{tensorexpress: {level: 4}}]"),
