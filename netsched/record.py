@@ -103,8 +103,10 @@ def _mean_bounds(tables: Mapping[str, Table], bounds: Bounds, per_job: Ints) -> 
     of_coflow, of_stage = finished("coflows", "cct"), finished("stages", "completion_time")
     of_job, iterations = finished("jobs", "jct"), tables["iterations"]
     done = ~np.isnan(iterations["iteration_time"])
-    # JCT / n bounds the mean of all n iterations of a job, not of the first few of a job that was cut short.
+    # JCT / n bounds the mean of all n iterations of a job, not of the first few of a job that was cut short,
+    # nor where the last one is not the last to end (then some iteration's time is negative).
     partial = np.isin(iterations["job"][done], jobs["job"][np.isnan(jobs["jct"])]).any()
+    partial |= (iterations["iteration_time"][done] < 0).any()
     rows = iterations["job"][done if not partial else done & False]
     by_coflow = whole(bounds.shared_coflow, bounds.coflow, coflows["arrival"], of_coflow, len(of_coflow))
     by_stage = whole(bounds.shared_stage, bounds.stage, stages["start"], of_stage, len(of_stage))
