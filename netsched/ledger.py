@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from netsched.jit import compiled
-from netsched.model import Floats, Ints, Workload
+from netsched.model import Floats, Ints, Standing, Workload
 
 WAITING, ACTIVE, DONE = 0, 1, 2
 
@@ -104,6 +104,18 @@ def open_ledger(workload: Workload, local: np.ndarray) -> Ledger:
     for j, arrival in enumerate(workload.jobs.arrival):
         push_timer(ledger, float(arrival), -1 - j)
     return ledger
+
+
+def standing(ledger: Ledger, now: float) -> Standing:
+    """How far the run is at `now` (s)."""
+    flows, of_coflow = len(ledger.size), ledger.coflow_active
+    return Standing(
+        now=now,
+        active=int(of_coflow.sum()),
+        coflows=int(np.count_nonzero(of_coflow)),
+        finished=flows - int(ledger.count[FLOWS_LEFT]),
+        flows=flows,
+    )
 
 
 def iteration_offsets(workload: Workload) -> Ints:

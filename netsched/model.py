@@ -347,6 +347,17 @@ class Scenario:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How far a run is: its time in seconds, active flows, the coflows that own them, ended flows of all."""
+
+    now: float
+    active: int
+    coflows: int
+    finished: int
+    flows: int
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What one engine did with one policy, columns aligned with the `Workload`. Times in seconds, NaN: never.
 

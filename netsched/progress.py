@@ -22,7 +22,7 @@ from rich.progress import (
 
 from netsched import units
 from netsched.errors import NetschedError
-from netsched.model import Outcome
+from netsched.model import Outcome, Standing
 
 
 class Watch:
@@ -63,12 +63,10 @@ class Watch:
         self.head = f"[{position + 1}/{total}] {engine} {policy}"
         self.bar.reset(self.task, total=None, description=escape(self.head), visible=True, detail="")
 
-    def progress(
-        self, now: float, active: int, finished: int, flows: int, coflows: int | None = None
-    ) -> None:
-        of_coflows = "" if coflows is None else f" of {coflows} coflows"
-        detail = f"{units.show_time(now)} of the run, {active} active flows{of_coflows}"
-        self.bar.update(self.task, completed=finished, total=flows, detail=detail)
+    def progress(self, standing: Standing) -> None:
+        active = f"{standing.active} active flows of {standing.coflows} coflows"
+        detail = f"{units.show_time(standing.now)} of the run, {active}"
+        self.bar.update(self.task, completed=standing.finished, total=standing.flows, detail=detail)
 
     def end(self, outcome: Outcome) -> None:
         lasted = f"{units.show_time(outcome.simulated_s)} of the run in {units.show_time(outcome.wall_s)}"

@@ -18,22 +18,14 @@ from netsched import results
 from netsched.bounds import lower_bounds
 from netsched.errors import CapabilityError, NetschedError, ScenarioError
 from netsched.hints import nearest
-from netsched.model import Outcome, Scenario, Spec
+from netsched.model import Outcome, Scenario, Spec, Standing
 from netsched.record import Key, record
 from netsched.results import Result
 from netsched.routes import route
 from netsched.scenario import Built, build
 
-
-class Progress(Protocol):
-    """An engine calls it now and then: seconds of the run so far, flows active, finished and in all.
-
-    `coflows` is the number of coflows with an active flow, None from an engine that does not count them.
-    """
-
-    def __call__(
-        self, now: float, active: int, finished: int, flows: int, coflows: int | None = None, /
-    ) -> None: ...
+Progress = Callable[[Standing], None]
+"""An engine calls it now and then."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +71,7 @@ class Reporter(Protocol):
     """What a run tells while it works. `position` counts from 0 over `total` runs."""
 
     def begin(self, engine: str, policy: str, position: int, total: int) -> None: ...
-    def progress(
-        self, now: float, active: int, finished: int, flows: int, coflows: int | None = None
-    ) -> None: ...
+    def progress(self, standing: Standing) -> None: ...
     def end(self, outcome: Outcome) -> None: ...
     def fail(self, error: NetschedError) -> None: ...
 

@@ -16,16 +16,24 @@ from netsched.allocate import Scratch, scratch
 from netsched.control import Cadence, decide, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
-from netsched.model import Connections, Control, Event, Ints, Outcome, Plan, Policy, Transport, Workload
+from netsched.model import (
+    Connections,
+    Control,
+    Event,
+    Ints,
+    Outcome,
+    Plan,
+    Policy,
+    Standing,
+    Transport,
+    Workload,
+)
 from netsched.observe import Static, static, view
 from netsched.regroup import regroup
 from netsched.routes import Routes, route
 
 _SLICE = 20_000
 """Events between two calls of `progress`."""
-
-Progress = Callable[[float, int, int, int], None]
-"""Called with (simulated seconds, active flows, finished flows, all flows)."""
 
 
 def simulate(
@@ -37,7 +45,7 @@ def simulate(
     transport: Transport,
     control: Control,
     horizon: float = float("inf"),
-    progress: Progress | None = None,
+    progress: Callable[[Standing], None] | None = None,
 ) -> Outcome:
     """Run the workload under the policy until all is done or `horizon` (s).
 
@@ -50,9 +58,7 @@ def simulate(
     run = _open(workload, fabric, policy, queues, transport, control)
     while _step(run, horizon):
         if progress is not None:
-            left = int(run.ledger.count[books.FLOWS_LEFT])
-            active = int(run.ledger.count[books.ACTIVE_LIST])
-            progress(float(run.bundles.clock[0]), active, workload.n_flows - left, workload.n_flows)
+            progress(books.standing(run.ledger, run.now))
     return _outcome(run, time.perf_counter() - started)
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from netsched import runner, scenario
+from netsched.model import Standing
 
 TRIES = 3
 MOST_APART = 0.10
@@ -75,7 +76,7 @@ class Silent:
     """Nobody watches."""
 
     def begin(self, engine: str, policy: str, position: int, total: int) -> None: ...
-    def progress(self, now: float, active: int, finished: int, flows: int) -> None: ...
+    def progress(self, standing: Standing) -> None: ...
     def end(self, outcome: object) -> None: ...
     def fail(self, error: Exception) -> None:
         raise error

@@ -117,7 +117,7 @@ def perform(
     cadence = Cadence(policy.events, control or Control())
     address = np.arange(4)[:, None] + 100
     play = realtime.begin(policy, fixed, cadence, tuple(stand.ours), address, 1.0)
-    realtime.perform(play, 20.0, lambda now, active, finished, flows: None)
+    realtime.perform(play, 20.0, lambda standing: None)
     return play
 
 
@@ -276,7 +276,7 @@ def test_a_local_policy_cannot_ask_for_a_review_as_in_the_simulator(stand):
 
 
 def test_weights_cannot_be_emulated(stand):
-    with pytest.raises(PolicyError, match="plans with weights or paths cannot be emulated"):
+    with pytest.raises(PolicyError, match="plans with weights, reserves or paths cannot be emulated"):
         perform(stand, two_flows(), Table(weight={0: 2.0}))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from netsched.emulation import enclosure
 from netsched.emulation.channel import Message
 from netsched.errors import EmulationError
-from netsched.model import Outcome, Scenario
+from netsched.model import Outcome, Scenario, Standing
 
 
 def emulate(
@@ -17,7 +17,7 @@ def emulate(
     position: int,
     *,
     log: Path,
-    progress: Callable[[float, int, int, int], None],
+    progress: Callable[[Standing], None],
 ) -> Outcome:
     """Run the scenario's policy at `position` in real time inside private namespaces.
 
@@ -29,7 +29,7 @@ def emulate(
     def heard(message: Message) -> None:
         if message.kind == "progress":
             body = message.body
-            progress(body["now"], body["active"], body["finished"], body["flows"])
+            progress(Standing(**body))
 
     request = Message("perform", {"source": dict(scenario.source), "position": position})
     answer = enclosure.run_enclosed("netsched.emulation.stage:perform", request, log=log, on_message=heard)

@@ -20,7 +20,7 @@ from netsched import ledger as books
 from netsched.control import Cadence, decide, interim_class
 from netsched.emulation import wire
 from netsched.errors import EmulationError, PolicyError
-from netsched.model import Event, Floats, Ints, Plan, Policy
+from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
 from netsched.observe import Static, view
 
 TICK_S: Final = 0.001
@@ -92,7 +92,7 @@ def begin(
     )
 
 
-def perform(play: Play, horizon: float, progress: Callable[[float, int, int, int], None]) -> None:
+def perform(play: Play, horizon: float, progress: Callable[[Standing], None]) -> None:
     """Run the DAG until all is done or `horizon` (s). EmulationError if an endpoint fails or all stalls."""
     ears = select.epoll()
     host_of = {end.fileno(): host for host, end in enumerate(play.control)}
@@ -118,9 +118,7 @@ def perform(play: Play, horizon: float, progress: Callable[[float, int, int, int
         _release(play, now)
         if now >= next_progress:
             next_progress = now + _PROGRESS_S
-            left = int(play.ledger.count[books.FLOWS_LEFT])
-            n = play.fixed.workload.n_flows
-            progress(now, len(books.sweep(play.ledger)), n - left, n)
+            progress(books.standing(play.ledger, now))
         _check_stall(play, now)
         spare = now + TICK_S - play.now
         if spare > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,7 @@ from netsched.model import (
     Ints,
     Policy,
     Scenario,
+    Standing,
     Transport,
     Workload,
 )
@@ -142,7 +143,7 @@ def _preflight(cast: Cast) -> Floats:
             cast.address,
             cast.emulation.scale,
         )
-        realtime.perform(play, float("inf"), lambda now, active, done, flows: None)
+        realtime.perform(play, float("inf"), lambda standing: None)
         best = max(best, preflight.shares(play, due), key=lambda shares: float(shares.min(initial=1.0)))
         if best.min(initial=1.0) >= fidelity.LEAST_RATE:
             break
@@ -175,10 +176,8 @@ def _open_connections(cast: Cast, policy: Policy, fixed: Static, per_pair: bool)
 def _run(
     channel: Channel, cast: Cast, net: EmulatedNetwork, play: realtime.Play, horizon: float, reached: Floats
 ) -> Message:
-    def progress(now: float, active: int, finished: int, flows: int) -> None:
-        channel.send(
-            Message("progress", {"now": now, "active": active, "finished": finished, "flows": flows})
-        )
+    def progress(standing: Standing) -> None:
+        channel.send(Message("progress", asdict(standing)))
 
     before = net.readings()
     cast.crew.ask(wire.STATS, [None] * len(cast.fabric.hosts))  # their pauses so far are none of the run's
