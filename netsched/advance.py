@@ -29,7 +29,7 @@ from netsched.bundles import (
     pop_root,
 )
 from netsched.jit import kernel
-from netsched.ledger import EVENTS, FRESH, Ledger, finish_node, fire_timer, next_timer, push_timer
+from netsched.ledger import EVENTS, FRESH, NODES_LEFT, Ledger, finish_node, fire_timer, next_timer, push_timer
 from netsched.model import Floats
 from netsched.rates import lose, reallocate, redo
 
@@ -191,6 +191,8 @@ def advance(led: Ledger, bun: Bundles, s: Scratch, concern: int, until: float, m
     for _ in range(most_events):
         if led.count[FRESH] or led.count[EVENTS] & concern:
             return True
+        if not led.count[NODES_LEFT]:
+            return False
         changed = 0
         if bun.count[DIRTY]:
             reallocate(bun, s)

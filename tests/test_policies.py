@@ -267,6 +267,8 @@ def test_the_registry_makes_policies_by_name_and_refuses_what_it_does_not_know()
         make(Spec("sbf"))
     with pytest.raises(ScenarioError, match=r"policies\.fair: unknown parameter 'levels'"):
         make(Spec("fair", {"levels": 1}))
+    with pytest.raises(ScenarioError, match=r"policies\.fair: unknown parameter 'name'; it has: none"):
+        make(Spec("fair", {"name": "x"}))
     with pytest.raises(ScenarioError, match=r"policies\.tensorexpress"):
         make(Spec("tensorexpress", {"levels": -1}))
 

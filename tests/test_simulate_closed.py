@@ -14,6 +14,7 @@ from sim_cases import PER_PAIR, Case, GlobalTable, Table, chain, run
 from netsched import ledger
 from netsched.errors import PolicyError
 from netsched.model import BEST_EFFORT, Control, Event, Plan, View
+from netsched.policies.aalo import Aalo
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
 from netsched.policies.sebf import Sebf
@@ -424,6 +425,13 @@ class Diary:
         return Plan(
             rank, np.zeros(n), np.full(n, np.inf), np.ones(n), np.full(n, -np.inf), np.full(n, -1), self.every
         )
+
+
+def test_a_run_ends_with_its_last_flow_whatever_review_was_asked_for():
+    # Aalo wants to be asked again when 1e4 B could have been sent, 1e4 s on; the only flow ends at 1 s.
+    outcome = run(one_link(1.0).build(), star(4, 1.0), Aalo(first=1e4), queues=8)
+    close(outcome.flow_finish, 1.0)
+    assert outcome.simulated_s == 1.0
 
 
 def test_a_review_comes_when_asked_for_and_says_so():

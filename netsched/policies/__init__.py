@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from pydantic import TypeAdapter, ValidationError
 
 from netsched.errors import ScenarioError
@@ -30,11 +32,13 @@ def make(spec: Spec) -> Policy:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ScenarioError(f"policies: no policy {spec.name!r}{hint} There are: {', '.join(POLICIES)}")
     kind = POLICIES[spec.name]
-    fields = getattr(kind, "__dataclass_fields__", {})
-    unknown = sorted(set(spec.params) - set(fields))
+    known: list[str] = (
+        [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+    )
+    unknown = sorted(set(spec.params) - set(known))
     if unknown:
-        known = ", ".join(fields) or "none"
-        raise ScenarioError(f"policies.{spec.name}: unknown parameter {unknown[0]!r}; it has: {known}")
+        has = ", ".join(known) or "none"
+        raise ScenarioError(f"policies.{spec.name}: unknown parameter {unknown[0]!r}; it has: {has}")
     try:
         policy: Policy = TypeAdapter(kind).validate_python(dict(spec.params))
     except ValidationError as error:
