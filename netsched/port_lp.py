@@ -24,11 +24,14 @@ _GAIN: Final = 1e-4
 _SHORT: Final = 1e-7
 """A set of groups counts as too early if their mean is so much of the latest time too early."""
 _SOLVER: Final = 1e-6
-"""Relative error granted to the solver, whose own tolerances are 1e-7."""
+"""Error granted to the solver as a share of all ends; its own tolerances are 1e-7."""
 
 
 class _Cuts(NamedTuple):
-    """Rows of the program: over entries `first[r]:first[r+1]`, value x end sums to `least[r]` or more."""
+    """Rows of the program: over entries `first[r]:first[r+1]`, value x end sums to `least[r]` or more.
+
+    The inequality of the set, divided by p(S): the values sum to 1.
+    """
 
     first: Ints
     group: Ints
@@ -70,11 +73,16 @@ def port_lp(groups: Shared, rows: Ints, start: Floats, own: Floats, weight: Floa
     place = np.full(len(chosen), -1)
     place[ours] = np.arange(len(ours))
     group = turns.group[kept]
-    release = np.maximum(start[group], turns.head[kept]) - origin
-    program = Turns(first, place[group], turns.seconds[kept], release, turns.tail[kept])
     earliest = start[ours] - origin + own[ours]
-    ends = _least(program, earliest, each[ours])
-    gained = float((each[ours] * (ends - earliest)).sum()) - _SOLVER * float((each[ours] * ends).sum())
+    # The solver's tolerances are absolute: times and weights are brought to at most about 1.
+    second, top = float(earliest.max()), float(each[ours].max())
+    if not second > 0:
+        return float((each[rows] * own[rows]).sum())
+    release = np.maximum(start[group], turns.head[kept]) - origin
+    seconds, tail = turns.seconds[kept] / second, turns.tail[kept] / second
+    program = Turns(first, place[group], seconds, release / second, tail)
+    ends = second * _least(program, earliest / second, each[ours] / top)
+    gained = float((each[ours] * (ends - earliest)).sum()) - _SOLVER * top * float(ends.sum())
     return float((each[rows] * own[rows]).sum()) + max(0.0, gained)
 
 
@@ -101,7 +109,7 @@ def _least(turns: Turns, earliest: Floats, weight: Floats) -> Floats:
         if raised < _GAIN * float(weight @ ends):
             break
         # A row that the optimum meets with room to spare does not hold it up.
-        tight = result.ineqlin.residual <= 1e-6 * least
+        tight = result.ineqlin.residual <= 1e-6
         matrix, least = matrix[tight], least[tight]
     return ends
 
@@ -137,7 +145,8 @@ def _broken(turns: Turns, ends: Floats, short: float) -> _Cuts:
                 total += seconds
                 right += seconds * (turns.tail[e] + seconds / 2.0)
                 filled += 1
-        least[n] = right + total * (release + total / 2.0)
+        value[first[n] : filled] /= total
+        least[n] = right / total + release + total / 2.0
         n += 1
         first[n] = filled
     return _Cuts(first[: n + 1].copy(), group[:filled].copy(), value[:filled].copy(), least[:n].copy())

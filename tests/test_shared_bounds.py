@@ -197,3 +197,13 @@ def test_the_best_bound_of_the_mean_is_taken_and_named():
     assert above["mean"] == 4.5
     assert best_bound(above) == "shortest-first"
     assert best_bound({"mean": None, "names": {"port": None}}) is None
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_the_program_is_as_good_in_any_unit_of_time_and_weight(unit):
+    # As above, 9 of the sum's 10; sizes in MB, so `unit` seconds for each second there.
+    pairs = [[(0, 3, 2.0), (2, 5, 2.0)], [(6, 3, 2.0), (1, 4, 2.0)], [(7, 4, 2.0), (8, 5, 2.0)]]
+    scaled = ((0.0, [(src, dst, size * unit) for src, dst, size in flows]) for flows in pairs)
+    found = coflow_sums(of_flows(*scaled, hosts=9), 9, [0.0] * 3, [unit] * 3)
+    assert found["port-lp"] == pytest.approx(9.0 * unit**2, rel=1e-5)
+    assert found["port-lp"] <= 9.0 * unit**2
