@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -25,6 +26,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 _PACKAGE: Final = Path(__file__).parent
 _PREFIX: Final = "kernels-"
+_UNUSED_S: Final = 86_400.0
 _IMPORT: Final = re.compile(r"^\s*from (netsched(?:\.\w+)*) import", re.MULTILINE)
 
 
@@ -38,7 +40,7 @@ def _sources() -> list[Path]:
 
 
 def _folder() -> Path:
-    """Where code compiled from these very sources is kept; what older sources left beside it is removed."""
+    """Where code compiled from these very sources is kept; what others have not used for long is removed."""
     digest = hashlib.sha256()
     for source in _sources():
         digest.update(source.read_bytes())
@@ -46,9 +48,10 @@ def _folder() -> Path:
     if not os.access(home if home.exists() else _PACKAGE, os.W_OK):
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netsched"
     folder = home / f"{_PREFIX}{digest.hexdigest()[:16]}"
-    for old in home.glob(f"{_PREFIX}*"):
-        if old != folder:
-            shutil.rmtree(old, ignore_errors=True)
+    for other in home.glob(f"{_PREFIX}*"):
+        # A process that started from other sources may still be reading there.
+        if other != folder and time.time() - other.stat().st_mtime > _UNUSED_S:
+            shutil.rmtree(other, ignore_errors=True)
     return folder
 
 
