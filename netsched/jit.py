@@ -16,6 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -49,9 +50,10 @@ def _folder() -> Path:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "netsched"
     folder = home / f"{_PREFIX}{digest.hexdigest()[:16]}"
     for other in home.glob(f"{_PREFIX}*"):
-        # A process that started from other sources may still be reading there.
-        if other != folder and time.time() - other.stat().st_mtime > _UNUSED_S:
-            shutil.rmtree(other, ignore_errors=True)
+        # A process that started from other sources may still be reading there, another one clearing up.
+        with suppress(OSError):
+            if other != folder and time.time() - other.stat().st_mtime > _UNUSED_S:
+                shutil.rmtree(other, ignore_errors=True)
     return folder
 
 
