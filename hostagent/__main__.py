@@ -5,6 +5,7 @@
     netsched-agent export tc|nft --config FILE         the same as commands, for reading
     netsched-agent status                              what a running agent has done
     netsched-agent explain --job J | --flow ADDR:PORT  how sockets were marked, and why not otherwise
+    netsched-agent tag --class C --pid P | --flow A B  mark a process's sockets, or one connection
     netsched-agent drain [--off] | restore             mark no new sockets; give the queues back
     netsched-agent cleanup [--orphans]                 what a dead agent left (and take it away)
     netsched-agent env --job J --class C               NCCL and UCX settings of a class
@@ -73,12 +74,18 @@ def _parser() -> argparse.ArgumentParser:
     which = explain.add_mutually_exclusive_group(required=True)
     which.add_argument("--job", default="", metavar="J", help="all marked sockets of this job")
     which.add_argument("--flow", default="", metavar="ADDR:PORT", help="the sockets with this local address")
+    tag = commands.add_parser("tag", help="have a running agent mark what has not asked for it")
+    what = tag.add_mutually_exclusive_group(required=True)
+    what.add_argument("--pid", type=int, default=0, metavar="P", help="the sockets of this process")
+    what.add_argument("--flow", nargs=2, default=(), metavar="ADDR:PORT", help="a connection's two ends")
+    tag.add_argument("--class", required=True, dest="cls", metavar="C", help="a number or a name")
+    tag.add_argument("--job", default="", metavar="J", help="to which they belong")
     drain = commands.add_parser("drain", help="have a running agent mark no new sockets")
     drain.add_argument("--off", action="store_true", help="mark new sockets again")
     restore = commands.add_parser("restore", help="have a running agent give its queues back")
     cleanup = commands.add_parser("cleanup", help="what a dead agent left")
     cleanup.add_argument("--orphans", action="store_true", help="remove it")
-    for asks in (status, explain, drain, restore, cleanup):
+    for asks in (status, explain, tag, drain, restore, cleanup):
         where = asks.add_mutually_exclusive_group()
         where.add_argument("--config", metavar="FILE", help="the agent's configuration, for its socket")
         where.add_argument("--socket", default=DEFAULT_SOCKET, metavar="PATH")
@@ -97,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     end.add_argument("--listen", metavar="ADDR:PORT", help="answer others until interrupted")
     verify.add_argument("--config", metavar="FILE", help="for the number of queues")
     doctor = commands.add_parser("doctor", help="what this machine has and lacks")
-    for command in (plan, export, status, explain, drain, restore, cleanup, env, verify, doctor):
+    for command in (plan, export, status, explain, tag, drain, restore, cleanup, env, verify, doctor):
         command.add_argument("--json", action="store_true")
     return parser
 
@@ -118,6 +125,9 @@ def _look(options: argparse.Namespace) -> int:
         outcome = _verify(options)
     elif chosen == "explain":
         outcome = commands.explain(_socket(options), options.job, options.flow)
+    elif chosen == "tag":
+        asked_of = (options.cls, options.pid, options.flow, options.job)
+        outcome = commands.tag(_socket(options), *asked_of)
     elif chosen == "drain":
         outcome = commands.drain(_socket(options), on=not options.off)
     elif chosen == "restore":
@@ -156,10 +166,12 @@ def _socket(options: argparse.Namespace) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from hostagent import safety  # noqa: PLC0415
     from hostagent.agent import Agent  # noqa: PLC0415
     from hostagent.config import load  # noqa: PLC0415
     from hostagent.notify import write_ready  # noqa: PLC0415
 
+    safety.check_file(options.config, "--config")
     Agent(load(options.config)).run(lambda: write_ready(options.ready_fd))
     return 0
 

@@ -15,7 +15,9 @@ from typing import Final
 
 from hostagent import claim, logs, metrics, sockdiag
 from hostagent.config import Config
+from hostagent.hostmarks import HostMarks
 from hostagent.http import Http, Page
+from hostagent.ladder import NFT_TUPLE
 from hostagent.notify import Notifier
 from hostagent.queues import Ports
 from hostagent.server import Connection, Server
@@ -46,14 +48,25 @@ class Agent:
         with contextlib.ExitStack() as stack:
             # The socket before the ports: two agents of one configuration must not undo each other's queues.
             shared = bool(config.api.allow)
-            server = self._server = Server(config.api.socket, shared, self._admits, self._verbs.answer)
+            server = self._server = Server(
+                config.api.socket,
+                shared,
+                self._admits,
+                self._verbs.answer,
+                quota=config.api.limits.quota(),
+                gone=self._verbs.gone,
+            )
             stack.callback(server.close)
             stack.enter_context(self._signals(server.wake_fd))
             if config.metrics is not None:
                 self._http = Http(server, config.metrics.listen, self._pages())
                 stack.callback(self._http.close)
-            if config.mode == "mark+queue":
+            by_host = config.mode != "observe" and bool(config.cgroups or NFT_TUPLE in config.ladder)
+            if by_host or config.mode == "mark+queue":
                 stack.enter_context(_claimed(server))
+            if by_host:
+                stack.enter_context(self._host_marks())
+            if config.mode == "mark+queue":
                 self._verbs.ports = Ports.of(config, stack.enter_context(open_netns()))
                 changes = self._verbs.ports.apply()
                 _LOG.info("queues applied", extra=logs.fields({"changes": changes}))
@@ -64,9 +77,24 @@ class Agent:
             self._loop(server, notifier)
             notifier.stopping()
 
+    @contextlib.contextmanager
+    def _host_marks(self) -> Iterator[None]:
+        """Mark cgroups and named connections meanwhile."""
+        host = HostMarks.of(self.config)
+        try:
+            changes = host.apply()
+            _LOG.info("host marks applied", extra=logs.fields({"changes": changes, "level": host.level}))
+            self._verbs.host, self._verbs.tagger.tuples = host, host.table
+            yield
+        finally:
+            if self.config.on_stop == "restore":
+                host.restore()
+            host.close()
+
     def _loop(self, server: Server, notifier: Notifier) -> None:
         """Serve until told to stop. What comes due is done between two packets, never beside one."""
         every: list[tuple[float, Callable[[], None]]] = [(self.config.resync, self._resync)]
+        every.append((self.config.api.lease / 4, self._verbs.expire))
         if self._http is not None:
             every.append((_HTTP_TICK_S, self._http.expire))
         if notifier.interval is not None:
@@ -83,9 +111,15 @@ class Agent:
         begin = time.perf_counter()
         if self._verbs.ports is not None and self._verbs.state != "restored":
             self._verbs.ports.watch()
+        host = self._verbs.host if self._verbs.state != "restored" else None
+        if host is not None:
+            host.watch()
         if len(self._verbs.ledger):
             try:
-                self._verbs.ledger.prune(sockdiag.cookies())
+                alive = sockdiag.cookies()
+                self._verbs.ledger.prune(alive)
+                if host is not None:
+                    host.renew(alive)
             except (NetschedError, OSError) as error:
                 _LOG.warning("sockets not listed", extra=logs.fields({"error": str(error)}))
         self._verbs.counts.resyncs += 1
@@ -132,7 +166,10 @@ class Agent:
 
 @contextlib.contextmanager
 def _claimed(server: Server) -> Iterator[None]:
-    """Hold the name of this namespace's queue owner meanwhile. ClaimedError if another agent holds it."""
+    """Hold the name of this namespace's owner of queues and nft marks meanwhile.
+
+    ClaimedError if another agent holds it.
+    """
     try:
         held = claim.take()
     except claim.ClaimedError as error:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hostagent import protocol
+from hostagent import protocol, tagging
 from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET, Message, Tagged
 from netsched.errors import NetschedError
 
@@ -60,6 +60,9 @@ class Client:
         self._ids = itertools.count(1)
         self._next_attempt = 0.0
         self._logged = False
+        self._lease: int | None = None
+        self._ladder: list[str] | None = None
+        self._denied = ""
 
     def __enter__(self) -> Self:
         return self
@@ -68,13 +71,17 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        self._lease = self._ladder = None
         if self._sock is not None:
             self._sock.close()
             self._sock = None
 
     def hello(self) -> Message:
-        """What the agent is and can do: mode, classes, limits. {} if it is not there."""
-        return self._ask({"verb": "hello"}, ())
+        """What the agent is and can do: mode, classes, ladder, limits. {} if it is not there."""
+        answer = self._ask({"verb": "hello"}, ())
+        if answer:
+            self._ladder = list(answer.get("ladder", ["descriptor"]))
+        return answer
 
     def status(self) -> Message:
         """What the agent has done: see docs/agent.md. {} if it is not there."""
@@ -92,8 +99,28 @@ class Client:
         """Have the agent give its queues back and mark no new sockets. For its own user and root."""
         return self._ask({"verb": "restore"}, ())
 
-    def tag(self, sockets: Iterable[socket.socket | int], cls: int | str) -> list[Tagged]:
+    def heartbeat(self) -> bool:
+        """Tell the agent that this job lives; whether it heard. Any other request tells it as well."""
+        if self._sock is None or self._lease is None:
+            return bool(self.hello())
+        try:
+            return bool(self._ask({"verb": "heartbeat", "lease": self._lease}, ()))
+        finally:
+            if self._denied == "bad-lease":
+                self.close()  # it has given us up: the next request registers anew
+
+    def tag(
+        self,
+        sockets: Iterable[socket.socket | int],
+        cls: int | str,
+        *,
+        group: str = "",
+        even_busy: bool = False,
+    ) -> list[Tagged]:
         """Have these TCP sockets marked for class `cls` (0 the most urgent, or a name of the agent's).
+
+        group      their name, as of a process group: then all of them are marked or none
+        even_busy  also those with bytes under way, which what follows may overtake
 
         One result per socket, in order, read back from the kernel; [] if the agent is not there. With
         `strict`, AgentError unless every socket carries the mark.
@@ -103,38 +130,98 @@ class Client:
         except (AttributeError, TypeError) as error:
             self._failed(f"not asked: {error}")
             return []
-        results: list[Tagged] = []
-        for first in range(0, len(fds), MAX_FDS):
-            part = fds[first : first + MAX_FDS]
-            answer = self._ask({"verb": "tag", "class": cls, "count": len(part)}, part)
-            if not answer:
-                return []
-            try:
-                results += protocol.results_from_json(answer.get("results"))
-            except (TypeError, ValueError) as error:
-                self._failed(f"it answered nonsense: {error}")
-                return []
+        results = self._tag(fds, cls, group, even_busy)
         if self._strict and not all(result.ok for result in results):
             at, bad = next((at, result) for at, result in enumerate(results) if not result.ok)
             raise AgentError(f"agent at {self.path}: socket {at} of {len(fds)} not marked: {bad.error}")
         return results
 
+    def tag_flows(self, flows: Iterable[tuple[str, str]], cls: int | str, *, group: str = "") -> Message:
+        """Have connections marked by their ends, ("10.0.0.1:41200", "10.0.0.2:29500"); {} if that failed.
+
+        For an agent whose ladder has nft-tuple, in its own network namespace, of the caller's own user.
+        """
+        request = {"verb": "tag", "class": cls, "flows": [list(flow) for flow in flows], "group": group}
+        return self._ask(request, ())
+
+    def tag_process(self, pid: int, cls: int | str, *, group: str = "") -> Message:
+        """Have all sockets of a process of the caller's own user marked; {} if that failed.
+
+        For an agent whose ladder has pidfd.
+        """
+        return self._ask({"verb": "tag", "class": cls, "pid": pid, "group": group}, ())
+
+    def _tag(self, fds: list[int], cls: int | str, group: str, even_busy: bool) -> list[Tagged]:
+        """The results of all sockets, packet by packet; of a group none is marked if one is not."""
+        results: list[Tagged] = []
+        before = [tagging.marks(fd) for fd in fds] if group and len(fds) > MAX_FDS else []
+        for first in range(0, len(fds), MAX_FDS):
+            part = fds[first : first + MAX_FDS]
+            more = self._tag_part(part, cls, group, even_busy)
+            results += more
+            if not more or (group and not all(result.ok for result in more)):
+                # The agent has marked nothing of this part; what it did of the parts before is undone here.
+                for fd, old in zip(fds[:first], before, strict=False):
+                    tagging.put_back(fd, old)
+                if not more:
+                    return []
+                why = "not marked, because another of the group could not be"
+                rest = (tagging.read(fd) for fd in fds[len(results) :])
+                undone = [*(tagging.read(fd) for fd in fds[:first]), *more, *rest]
+                return [r if not r.ok else Tagged(False, r.dscp, r.priority, r.family, why) for r in undone]
+        return results
+
+    def _tag_part(self, fds: list[int], cls: int | str, group: str, even_busy: bool) -> list[Tagged]:
+        request: dict[str, Any] = {"verb": "tag", "class": cls, "count": len(fds), "group": group}
+        request["even_busy"] = even_busy
+        if self._marks_itself():
+            cookies = [tagging.cookie(fd) for fd in fds]
+            answer = self._ask(request | {"cookies": [one for one in cookies if one]}, ())
+            return (
+                tagging.tag_here(fds, answer["dscp"], bool(group), even_busy) if answer.get("marked") else []
+            )
+        answer = self._ask(request, fds)
+        if not answer:
+            return []
+        try:
+            return protocol.results_from_json(answer.get("results"))
+        except (TypeError, ValueError) as error:
+            self._failed(f"it answered nonsense: {error}")
+            return []
+
+    def _marks_itself(self) -> bool:
+        """Whether the agent's ladder has it that jobs mark their own sockets rather than pass them."""
+        if self._ladder is None:
+            self.hello()
+        return next((one for one in self._ladder or () if one in ("self", "descriptor")), "") == "self"
+
     def _ask(self, request: dict[str, Any], fds: Sequence[int]) -> Message:
         """The answer, or {} after a failure that was logged and counted."""
+        self._denied = ""
         try:
-            sock = self._connected()
-            if sock is None:
-                self.failures += 1
-                return {}
-            return self._exchange(sock, request, fds)
+            for _ in range(2):
+                had = self._sock is not None
+                sock = self._connected()
+                if sock is None:
+                    self.failures += 1
+                    return {}
+                try:
+                    return self._exchange(sock, request, fds)
+                except ConnectionError:
+                    # An agent that was restarted since the last request is there again.
+                    self.close()
+                    if not had:
+                        raise
         except TimeoutError:
             self.close()
             return self._failed(f"no answer within {self._timeout:g} s")
         except protocol.BadRequest as error:
+            self._denied = error.code
             return self._failed(str(error))
         except (OSError, ValueError, TypeError, OverflowError) as error:
             self.close()
             return self._failed(getattr(error, "strerror", None) or str(error))
+        return self._failed("it closed the connection")
 
     def _connected(self) -> socket.socket | None:
         if self._sock is not None:
@@ -147,7 +234,8 @@ class Client:
         try:
             sock.settimeout(self._timeout)
             sock.connect(self.path)
-            self._exchange(sock, {"verb": "register", "job": self.job}, ())
+            lease = self._exchange(sock, {"verb": "register", "job": self.job}, ()).get("lease")
+            self._lease = lease if isinstance(lease, int) else None
         except BaseException:
             sock.close()
             raise

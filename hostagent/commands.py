@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hostagent import claim, client, export, rdma, verify
+from hostagent import claim, client, export, nftmarks, rdma, verify
 from hostagent.client import AgentError
 from hostagent.protocol import DEFAULT_SOCKET
 from hostagent.queues import DRAIN_S
@@ -120,6 +120,17 @@ def explain(path: str, job: str, local: str) -> Outcome:
     return Outcome(0 if good else 1, content, lines)
 
 
+def tag(path: str, cls: str, pid: int, flow: Sequence[str], job: str) -> Outcome:
+    """Have the running agent mark a process's sockets, or the connection `flow` (its own end, its peer's)."""
+    chosen: int | str = int(cls) if cls.isascii() and cls.isdigit() else cls
+    with client.connect(path, job=job, timeout=_ADMIN_TIMEOUT_S, strict=True) as agent:
+        answer = agent.tag_process(pid, chosen) if pid else agent.tag_flows([(flow[0], flow[1])], chosen)
+    content = {key: answer[key] for key in ("status", "dscp", "sockets", "marked", "results")}
+    lines = [f"{one['family'] or 'socket'}: {one['error']}" for one in answer["results"] if not one["ok"]]
+    lines.append(f"{answer['marked']} of {answer['sockets']} marked {marking.name_of(answer['dscp'])}")
+    return Outcome(0 if answer["status"] == "full" else 6, content, lines)
+
+
 def drain(path: str, on: bool) -> Outcome:
     """Have the running agent mark no new sockets, or do it again."""
     with client.connect(path, timeout=5.0, strict=True) as agent:
@@ -163,7 +174,8 @@ def verify_listen(where: str, stop: Callable[[], bool], ready: Callable[[], None
 def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
     """Find what a dead agent left in this network namespace, and with `remove` take it away.
 
-    Ours are HTB roots with handle 7a1: and the socket at `path` on which nobody listens. ClaimedError or
+    Ours are HTB roots with handle 7a1:, the nft table of marks and the socket at `path` on which nobody
+    listens; BPF programs end with their agent. ClaimedError or
     AgentError (exit 3) while an agent lives. Exit 1 if something is there and was not removed, 6 if a part
     could not be removed.
     """
@@ -177,20 +189,25 @@ def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
                 if ports.root_of(link, one.index) == f"htb {MAJOR:x}:"
             }
             wrong = _remove(link, orphans) if remove else {}
+        table = nftmarks.is_there()
+        if table and remove:
+            nftmarks.remove()
         if dead and remove:
             Path(path).unlink(missing_ok=True)
     finally:
         held.close()
     done = "removed" if remove else "left behind; cleanup --orphans removes it"
     lines = [f"{name}: queues {wrong.get(name) or done}" for name in orphans]
+    lines += [f"nft table inet {nftmarks.TABLE}: {done}"] if table else []
     lines += [f"{path}: socket of a dead agent {done}"] if dead else []
     content = {
         "interfaces": list(orphans),
+        "table": nftmarks.TABLE if table else "",
         "socket": path if dead else "",
         "failed": wrong,
         "removed": remove,
     }
-    code = 6 if wrong else 1 if (orphans or dead) and not remove else 0
+    code = 6 if wrong else 1 if (orphans or table or dead) and not remove else 0
     return Outcome(code, content, lines or ["nothing of ours is left"])
 
 

@@ -8,8 +8,10 @@
       - {name: eth0, rate: 10Gbit/s, floor: 1%, limit: 256KiB, burst: 1ms}
     on_stop: restore                  # restore | keep
     resync: 30s
-    api: {socket: /run/netsched/agent.sock, allow: [{uid: 1001, classes: [gradients, 3]}]}
+    api: {socket: /run/netsched/agent.sock, allow: [{uid: 1001, classes: [gradients, 3]}], lease: 60s}
     metrics: {listen: 127.0.0.1:9469}  # without the key there is no HTTP server
+    ladder: [descriptor, self]        # also cgroup-bpf, nft-cgroup, nft-tuple, pidfd
+    cgroups: [{path: train/job1, class: gradients}]
 
 A wrong file is reported with all its mistakes at once, since each of them may cost somebody a restart.
 """
@@ -27,7 +29,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 from pydantic import model_validator as check
 
-from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT
+from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP
+from hostagent.ledger import LIMIT
+from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT, shown
+from hostagent.quota import Quota
 from netsched import marking
 from netsched.errors import ScenarioError
 from netsched.qdisc import QueueError, Tree, port
@@ -82,11 +87,35 @@ class Allow(_Strict):
     classes: tuple[StrictInt | StrictStr, ...] | None = None
 
 
+def _per_second(text: object) -> float:
+    number, slash, unit = text.partition("/") if isinstance(text, str) else ("", "", "")
+    if slash and unit.strip() == "s" and number.strip().isascii() and number.strip().isdigit():
+        return float(number)
+    raise ValueError(f"{text!r} is not a number a second: write 200/s")
+
+
+class Limits(_Strict):
+    """What one user may have, whatever the number of jobs; root and the agent's user have what they like."""
+
+    connections: Annotated[StrictInt, Field(ge=1, le=4096)] = Quota.connections
+    sockets: Annotated[StrictInt, Field(ge=1, le=LIMIT)] = Quota.sockets
+    groups: Annotated[StrictInt, Field(ge=1, le=4096)] = Quota.groups
+    messages: Annotated[float, BeforeValidator(_per_second), Field(ge=1, le=1e6)] = Quota.messages
+
+    def quota(self) -> Quota:
+        return Quota(self.connections, self.sockets, self.groups, self.messages)
+
+
 class Api(_Strict):
-    """Where the agent listens, and who may come besides root and the agent's own user."""
+    """Where the agent listens, who may come besides root and the agent's own user, and for how much.
+
+    lease  seconds of silence after which a job counts as gone although its connection is there
+    """
 
     socket: Annotated[StrictStr, Field(min_length=1, max_length=107)] = DEFAULT_SOCKET
     allow: tuple[Allow, ...] = ()
+    limits: Limits = Limits()
+    lease: Annotated[Duration, Field(ge=1.0)] = 60.0
 
 
 def _loopback(text: object) -> tuple[str, int]:
@@ -112,6 +141,13 @@ class Metrics(_Strict):
     )
 
 
+class Group(_Strict):
+    """A control group (its path below the mount of version 2) whose connections are of a class."""
+
+    path: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.@:+-]+(/[A-Za-z0-9_.@:+-]+)*$", max_length=512)]
+    cls: Annotated[StrictInt | StrictStr, Field(alias="class")]
+
+
 class Config(_Strict):
     """The whole file."""
 
@@ -124,6 +160,8 @@ class Config(_Strict):
     resync: Duration = 30.0
     api: Api = Api()
     metrics: Metrics | None = None
+    ladder: Annotated[tuple[Literal[LEVELS], ...], Field(min_length=1)] = DEFAULT_LADDER  # type: ignore[valid-type]
+    cgroups: tuple[Group, ...] = ()
 
     @check(mode="after")
     def _fits(self) -> Config:
@@ -144,6 +182,7 @@ class Config(_Strict):
                 interface.tree(self.queues, mtu=1500)
             except QueueError as error:
                 wrong.append(f"interfaces[{at}].{error}")
+        wrong += self._wrong_with_the_ladder()
         for at, allow in enumerate(self.api.allow):
             for one in allow.classes or ():
                 try:
@@ -154,6 +193,21 @@ class Config(_Strict):
             raise ValueError("\n".join(wrong))
         return self
 
+    def _wrong_with_the_ladder(self) -> list[str]:
+        wrong = [f"ladder: {one} is named twice" for one in LEVELS if self.ladder.count(one) > 1]
+        if self.cgroups and not {CGROUP_BPF, NFT_CGROUP} & set(self.ladder):
+            wrong.append(f"cgroups: the ladder needs {CGROUP_BPF} or {NFT_CGROUP}, which mark them")
+        for at, group in enumerate(self.cgroups):
+            try:
+                self.number_of(group.cls)
+            except ValueError as error:
+                wrong.append(f"cgroups[{at}]: {error}")
+        paths = [group.path for group in self.cgroups]
+        wrong += [
+            f"cgroups: {one} is named twice" for one in sorted({p for p in paths if paths.count(p) > 1})
+        ]
+        return wrong
+
     def number_of(self, cls: object) -> int:
         """The class with this number or name. ValueError if there is none."""
         if isinstance(cls, int) and not isinstance(cls, bool):
@@ -163,7 +217,7 @@ class Config(_Strict):
         if isinstance(cls, str) and cls in self.classes:
             return self.classes[cls]
         names = f" or one of {', '.join(self.classes)}" if self.classes else ""
-        raise ValueError(f"class = {str(cls)[:MAX_TEXT]!r}: write 0 to {self.queues - 1}{names}")
+        raise ValueError(f"class = {shown(cls)}: write 0 to {self.queues - 1}{names}")
 
     def may_use(self, uid: int) -> frozenset[int] | None:
         """The classes that user `uid` may use; None if the user may not even connect."""
@@ -240,5 +294,5 @@ def _lines(item: Any) -> list[str]:
 
 
 _KEYS: Final = sorted(
-    {key for model in (Config, Api, Allow, Interface, Metrics) for key in model.model_fields}
+    {key for model in (Config, Api, Allow, Group, Interface, Limits, Metrics) for key in model.model_fields}
 )

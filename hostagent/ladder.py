@@ -1,11 +1,13 @@
-"""Which way a socket got its mark, and why not by a better one: the tagging ladder, in words.
+"""Which way a socket got its mark, and why not by another one: the tagging ladder, in words.
 
-First available wins. The order is by what a level costs and covers: the job's own process needs no right at
-all and knows its sockets; each level below needs more and knows less.
+The configuration says which levels an agent may use and in which order; the first that works is taken. By
+default those that take no right at all: the job passes its descriptors, or marks its own sockets. Passing
+comes first, because the agent then reads back itself what the kernel has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,27 +15,31 @@ from hostagent.ledger import Record
 from hostagent.sockdiag import Found
 from netsched.marking import name_of
 
-SELF, DESCRIPTOR = "self", "descriptor"
+SELF: Final = "self"
+DESCRIPTOR: Final = "descriptor"
+CGROUP_BPF: Final = "cgroup-bpf"
+NFT_CGROUP: Final = "nft-cgroup"
+NFT_TUPLE: Final = "nft-tuple"
+PIDFD: Final = "pidfd"
+LEVELS: Final = (SELF, DESCRIPTOR, CGROUP_BPF, NFT_CGROUP, NFT_TUPLE, PIDFD)
+DEFAULT_LADDER: Final = (DESCRIPTOR, SELF)
 
-
-@dataclass(frozen=True)
-class Level:
-    """One way to mark. `built`: this agent has it; `absent`: why it was not taken where it is not built."""
-
-    name: str
-    means: str
-    built: bool
-    absent: str = ""
-
-
-LADDER: Final = (
-    Level(SELF, "the job's process marks its own socket", True),
-    Level(DESCRIPTOR, "the job passes the descriptor to the agent", True),
-    Level("cgroup-bpf", "a BPF program marks at connect", False, "this agent loads no BPF programs"),
-    Level("nft-cgroup", "an nft rule marks a cgroup's packets", False, "this agent loads no nft rules"),
-    Level("nft-tuple", "an nft set marks a connection's packets", False, "this agent loads no nft rules"),
-    Level("pidfd", "the agent takes the descriptor by pidfd_getfd", False, "off: it needs ptrace rights"),
-)
+_MEANS: Final[Mapping[str, str]] = {
+    SELF: "the job's process marks its own socket",
+    DESCRIPTOR: "the job passes the descriptor to the agent",
+    CGROUP_BPF: "a BPF program marks the cgroup's connections before their first packet",
+    NFT_CGROUP: "an nft rule marks a cgroup's packets",
+    NFT_TUPLE: "an nft set marks a connection's packets by its addresses",
+    PIDFD: "the agent takes the descriptor by pidfd_getfd",
+}
+_NEEDS: Final[Mapping[str, str]] = {
+    SELF: "the socket carried no mark of its process",
+    DESCRIPTOR: "the job has not passed this socket",
+    CGROUP_BPF: "the socket's cgroup is none of the configuration's",
+    NFT_CGROUP: "the socket's cgroup is none of the configuration's",
+    NFT_TUPLE: "nobody has named this connection",
+    PIDFD: "nobody has named this socket's process",
+}
 
 
 @dataclass(frozen=True)
@@ -46,61 +52,83 @@ class Step:
     why: str
 
 
-def level_of(record: Record | None, found: Found | None) -> str:
+@dataclass(frozen=True)
+class ByHost:
+    """What the host puts on a socket's packets because of its control group."""
+
+    level: str
+    dscp: int
+    cgroup: str
+
+
+def level_of(record: Record | None, found: Found | None, by_host: ByHost | None = None) -> str:
     """The level that marked a socket: the agent's record, else the mark itself; "" if nothing did."""
     if record is not None:
         return record.level
+    if by_host is not None:
+        return by_host.level
     return SELF if found is not None and found.dscp != 0 else ""
 
 
-def explain(level: str) -> list[Step]:
-    """Every level with its verdict, for a socket that `level` marked ("": none did)."""
+def explain(
+    level: str, allowed: Sequence[str] = DEFAULT_LADDER, why: Mapping[str, str] | None = None
+) -> list[Step]:
+    """Every level with its verdict, for a socket that `level` marked ("": none did).
+
+    `allowed` are the levels of the configuration, in its order; `why` is known of levels that do not work.
+    """
+    reasons = why or {}
+    order = [*allowed, *(one for one in LEVELS if one not in allowed)]
     steps = []
     won = False
-    for one in LADDER:
-        chosen = one.name == level
+    for name in order:
+        chosen = name == level
         if chosen:
-            why = one.means
+            text = _MEANS[name]
+        elif name not in allowed:
+            text = "off: the configuration's ladder does not name it"
+        elif name in reasons:
+            text = reasons[name]
         elif won:
-            why = "not tried: a level above marked the socket"
-        elif not one.built:
-            why = one.absent
-        elif one.name == SELF:
-            why = (
-                "the socket carried no mark of its process"
-                if not level
-                else "the job asked the agent instead"
-            )
+            text = "not tried: a level above marked the socket"
         else:
-            why = "the job has not passed this socket"
+            text = _NEEDS[name]
         won |= chosen
-        steps.append(Step(one.name, one.means, chosen, why))
+        steps.append(Step(name, _MEANS[name], chosen, text))
     return steps
 
 
-def describe(record: Record | None, found: Found | None) -> dict[str, Any]:
+def describe(record: Record | None, found: Found | None, by_host: ByHost | None = None) -> dict[str, Any]:
     """One socket for the verb `explain`: what it should carry, what it does, and by which level."""
+    now = None if found is None else found.dscp
+    if found is not None and record is None and by_host is not None and by_host.level == NFT_CGROUP:
+        now = by_host.dscp
+    if found is not None and record is not None and record.level == NFT_TUPLE:
+        now = record.dscp
     shown: dict[str, Any] = {
         "cookie": record.cookie if record is not None else 0 if found is None else found.cookie,
         "job": "" if record is None else record.job,
+        "group": "" if record is None else record.group,
         "class": None if record is None else record.cls,
         "dscp_set": None if record is None else record.dscp,
-        "dscp_now": None if found is None else found.dscp,
-        "level": level_of(record, found),
-        "note": _note(record, found),
+        "dscp_now": now,
+        "level": level_of(record, found, by_host),
+        "note": _note(record, found, by_host),
     }
     if found is not None:
         shown |= {"local": _show(found.local), "peer": _show(found.peer), "family": found.family}
     return shown
 
 
-def _note(record: Record | None, found: Found | None) -> str:
+def _note(record: Record | None, found: Found | None, by_host: ByHost | None) -> str:
     if record is None:
+        if by_host is not None:
+            return f"its control group {by_host.cgroup} is marked"
         marked = found is not None and found.dscp != 0
         return "this agent has not marked it; its process has" if marked else "nothing has marked it"
     if found is None:
         return "in another network namespace" if not record.here else "it has ended"
-    if found.dscp != record.dscp:
+    if record.level != NFT_TUPLE and found.dscp != record.dscp:
         return f"its process has changed the mark to {name_of(found.dscp)} since"
     return ""
 

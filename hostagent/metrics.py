@@ -69,6 +69,7 @@ class Counts:
     tag_time: Histogram = field(default_factory=Histogram)
     resyncs: int = 0
     resync_s: float = 0.0
+    leases_expired: int = 0
 
     def request(self, verb: str, result: str) -> None:
         self.requests[verb, result] = self.requests.get((verb, result), 0) + 1
@@ -113,6 +114,7 @@ def families(status: Mapping[str, Any], counts: Counts) -> list[Family]:
             "Time to mark the sockets of one request and read them back.",
             tuple(counts.tag_time.samples()),
         ),
+        _one("leases_expired_total", "counter", "Leases of silent jobs that ended.", counts.leases_expired),
         _one("resyncs_total", "counter", "Comparisons of all ports with the wish.", counts.resyncs),
         _one("resync_seconds_total", "counter", "Time spent on them.", counts.resync_s),
         *_ports(status["interfaces"]),

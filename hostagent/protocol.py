@@ -68,7 +68,7 @@ def decode(packet: bytes) -> Message:
     if not isinstance(message, dict):
         raise BadRequest("bad-json", f"the packet is a JSON {type(message).__name__}, not an object")
     if message.get("v") != VERSION or isinstance(message.get("v"), bool):
-        raise BadRequest("bad-version", f"v = {str(message.get('v'))[:20]}: this side speaks v = {VERSION}")
+        raise BadRequest("bad-version", f"v = {shown(message.get('v'))}: this side speaks v = {VERSION}")
     return message
 
 
@@ -77,6 +77,29 @@ def text_field(message: Message, key: str, default: str | None = None) -> str:
     value = message.get(key, default)
     if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable():
         raise BadRequest("bad-field", f"{key}: a printable text of at most {MAX_TEXT} characters is expected")
+    return value
+
+
+def shown(value: object) -> str:
+    """A value of a request, short enough for a message; of a nested one only its kind."""
+    if isinstance(value, list | dict):
+        return f"a {type(value).__name__}"
+    return repr(value)[:MAX_TEXT]
+
+
+def address(text: str, key: str) -> tuple[str, int]:
+    """(address, port) of "10.0.0.1:29500" or "[::1]:29500". BadRequest if it is something else."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise BadRequest("bad-field", f"{key}: an address and a port are expected, such as 10.0.0.1:29500")
+    return host.strip("[]"), int(port)
+
+
+def flag(message: Message, key: str, default: bool) -> bool:
+    """A true or false of a request. BadRequest if it is something else."""
+    value = message.get(key, default)
+    if not isinstance(value, bool):
+        raise BadRequest("bad-field", f"{key}: true or false is expected")
     return value
 
 

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import array
 import contextlib
+import errno
+import itertools
 import logging
 import os
 import selectors
 import socket
 import stat
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hostagent import logs, protocol
+from hostagent import logs, protocol, safety
 from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
+from hostagent.quota import Pace, Quota
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
-MAX_CONNECTIONS: Final = 512
-"""Connections of one user; beyond it new ones are refused, so that one user cannot use up the descriptors."""
+_REST_S: Final = 1.0
+"""How long no connection is taken after the kernel could give none; and between two lines about refusals."""
 _CRED: Final = struct.Struct("=iII")
 
 
@@ -41,25 +45,48 @@ class Peer:
 
 @dataclass
 class Connection:
-    """One client. `job` is what it registered as."""
+    """One client. `job` is what it registered as, `heard` when it last asked something (monotonic, s)."""
 
     sock: socket.socket
     peer: Peer
+    number: int = 0
     job: str = ""
     leases: set[int] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    heard: float = field(default_factory=time.monotonic)
 
 
 Answer = Callable[[Connection, Message, Sequence[int]], Message]
 
 
 class Server:
-    """A SOCK_SEQPACKET listener and its clients. `admit`: may this user come? `answer`: what to say."""
+    """A SOCK_SEQPACKET listener and its clients.
 
-    def __init__(self, path: str, shared: bool, admit: Callable[[int], bool], answer: Answer) -> None:
+    admit   may this user come?
+    answer  what to say
+    gone    what to forget when a client's connection has ended
+    """
+
+    def __init__(
+        self,
+        path: str,
+        shared: bool,
+        admit: Callable[[int], bool],
+        answer: Answer,
+        *,
+        quota: Quota,
+        gone: Callable[[Connection], None],
+    ) -> None:
         self.path = path
         self.connections: dict[socket.socket, Connection] = {}
         self._admit = admit
         self._answer = answer
+        self._gone = gone
+        self._quota = quota
+        self._pace = Pace(quota.messages)
+        self._resting: dict[socket.socket, float] = {}
+        self._next_line = 0.0
+        self._numbers = itertools.count(1)
         self._poll = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_write.setblocking(False)
@@ -75,7 +102,7 @@ class Server:
 
     def serve(self, timeout: float) -> None:
         """Answer what comes within `timeout` seconds of nothing coming; returns after each round."""
-        for key, _ in self._poll.select(timeout):
+        for key, _ in self._poll.select(self._wake_the_rested(timeout)):
             if key.fileobj is self._wake_read:
                 self._wake_read.recv(4096)
             elif key.fileobj is self._listener:
@@ -84,6 +111,19 @@ class Server:
                 self._one_packet(self.connections[key.fileobj])
             elif key.data is not None and key.fd in self._poll.get_map():
                 key.data()
+
+    def _rest(self, sock: socket.socket, seconds: float) -> None:
+        """Do not look at a socket for a while: what comes meanwhile waits in its own buffer."""
+        self._poll.unregister(sock)
+        self._resting[sock] = time.monotonic() + seconds
+
+    def _wake_the_rested(self, timeout: float) -> float:
+        """Look again at those whose time is over; the most seconds to wait for the next."""
+        now = time.monotonic()
+        for sock in [sock for sock, until in self._resting.items() if until <= now]:
+            del self._resting[sock]
+            self._poll.register(sock, selectors.EVENT_READ)
+        return max(0.0, min([timeout, *(until - now for until in self._resting.values())]))
 
     def watch(self, sock: socket.socket, events: int, ready: Callable[[], None]) -> None:
         """Call `ready` from `serve` whenever one of `events` (of selectors) holds for `sock`."""
@@ -109,23 +149,33 @@ class Server:
             sock, _ = self._listener.accept()
         except OSError as error:
             _LOG.warning("accept failed", extra=logs.fields({"error": error.strerror or str(error)}))
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                self._rest(self._listener, _REST_S)
             return
         sock.setblocking(False)
         peer = Peer(*_CRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size)))
         refusal = None
         if not self._admit(peer.uid):
             refusal = BadRequest("refused", f"user {peer.uid} may not use this agent: see api.allow")
-        elif sum(c.peer.uid == peer.uid for c in self.connections.values()) >= MAX_CONNECTIONS:
-            refusal = BadRequest("too-many", f"user {peer.uid} has {MAX_CONNECTIONS} connections already")
-        connection = Connection(sock, peer)
+        elif sum(c.peer.uid == peer.uid for c in self.connections.values()) >= self._quota.connections:
+            many = f"user {peer.uid} has {self._quota.connections} connections already"
+            refusal = BadRequest("too-many", many)
+        connection = Connection(sock, peer, next(self._numbers))
         if refusal is not None:
-            about: dict[str, logs.Value] = {"uid": peer.uid, "pid": peer.pid, "code": refusal.code}
-            _LOG.warning("connection refused", extra=logs.fields(about))
+            self._log_refusal(peer, refusal)
             self._send(connection, _error({}, refusal))
             sock.close()
             return
         self.connections[sock] = connection
         self._poll.register(sock, selectors.EVENT_READ)
+
+    def _log_refusal(self, peer: Peer, refusal: BadRequest) -> None:
+        """A line, but not one for each attempt: a user who may not come must not fill the log."""
+        if time.monotonic() < self._next_line:
+            return
+        self._next_line = time.monotonic() + _REST_S
+        about: dict[str, logs.Value] = {"uid": peer.uid, "pid": peer.pid, "code": refusal.code}
+        _LOG.warning("connection refused", extra=logs.fields(about))
 
     def _one_packet(self, connection: Connection) -> None:
         size = MAX_PACKET + 1
@@ -142,22 +192,35 @@ class Server:
             if not data and not fds:
                 self._drop(connection)
                 return
-            self._send(connection, self._reply(connection, data, flags, fds))
+            wait = 0.0 if connection.peer.uid in (0, os.geteuid()) else self._pace.wait(connection.peer.uid)
+            self._send(connection, self._reply(connection, data, flags, fds, wait))
+            if wait and connection.sock in self.connections:
+                self._rest(connection.sock, wait)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _reply(self, connection: Connection, data: bytes, flags: int, fds: Sequence[int]) -> Message:
+    def _reply(
+        self, connection: Connection, data: bytes, flags: int, fds: Sequence[int], wait: float
+    ) -> Message:
         request: Message = {}
         try:
+            if wait:
+                text = f"user {connection.peer.uid} asks more than {self._quota.messages:g} times a second"
+                raise BadRequest("too-fast", text)
             if flags & socket.MSG_TRUNC or len(data) > MAX_PACKET:
                 raise BadRequest("too-long", f"a packet has at most {MAX_PACKET} bytes")
             if flags & socket.MSG_CTRUNC:
                 raise BadRequest("too-many-fds", f"a packet has at most {MAX_FDS} descriptors")
             request = protocol.decode(data)
+            connection.heard = time.monotonic()
             return _head(request) | {"ok": True} | self._answer(connection, request, fds)
         except BadRequest as error:
             return _error(request, error)
+        except Exception:
+            # One client's odd request must not end everybody's agent; the log has what is to be mended.
+            _LOG.exception("request failed unexpectedly")
+            return _error(request, BadRequest("internal", "the agent failed at this; its log says why"))
 
     def _send(self, connection: Connection, message: Message) -> None:
         try:
@@ -168,7 +231,9 @@ class Server:
 
     def _drop(self, connection: Connection) -> None:
         if self.connections.pop(connection.sock, None) is not None:
-            self._poll.unregister(connection.sock)
+            if self._resting.pop(connection.sock, None) is None:
+                self._poll.unregister(connection.sock)
+            self._gone(connection)
         connection.sock.close()
 
 
@@ -200,6 +265,7 @@ def _listen(path: str, shared: bool) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         where.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        safety.check_folder(where.parent, "api.socket")
         if where.exists() and _is_dead_socket(where):
             where.unlink()
         before = os.umask(0o177)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,7 @@ from netsched.netlink import Netlink, attributes
 
 _NETLINK_SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
-_TOS, _TCLASS = 5, 6
+_TOS, _TCLASS, _CGROUP = 5, 6, 21
 _WANTED: Final = 1 << (_TOS - 1) | 1 << (_TCLASS - 1)
 _TIME_WAIT, _CLOSE, _LISTEN = 6, 7, 10
 _ALIVE: Final = 0xFFF & ~(1 << _TIME_WAIT | 1 << _CLOSE | 1 << _LISTEN)
@@ -33,6 +34,8 @@ class Found:
     """One connected socket. `cookie` is the kernel's number of it, never used twice; `dscp` governs the wire.
 
     local, peer  (address, port); a mapped IPv4 address is shown as IPv4
+    cgroup       number of its control group, 0 if the kernel does not say
+    waiting      bytes that it has taken and the peer has not acknowledged
     """
 
     cookie: int
@@ -41,6 +44,8 @@ class Found:
     peer: tuple[str, int]
     uid: int
     dscp: int
+    waiting: int = 0
+    cgroup: int = 0
 
 
 def sockets() -> list[Found]:
@@ -60,7 +65,8 @@ def _dump(extensions: int) -> Iterator[bytes]:
 
 
 def _found(payload: bytes) -> Found:
-    family, _, _, _, sport, dport, source, target, _, cookie, _, _, _, uid, _ = _ANSWER.unpack_from(payload)
+    family, _, _, _, sport, dport, source, target, _, cookie, *rest = _ANSWER.unpack_from(payload)
+    _, _, waiting, uid, _ = rest
     about = attributes(payload[_ANSWER.size :])
     tos, tclass = (about.get(kind, b"\0")[0] for kind in (_TOS, _TCLASS))
     name = "ipv4"
@@ -79,6 +85,8 @@ def _found(payload: bytes) -> Found:
         peer=(peer, next(ports)),
         uid=uid,
         dscp=dscp_in(tclass if name == "ipv6" else tos),
+        waiting=waiting,
+        cgroup=int.from_bytes(about.get(_CGROUP, b""), sys.byteorder),
     )
 
 

@@ -5,20 +5,21 @@ Kept apart from the agent's life, so that everything a job can make the agent do
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from hostagent import ladder, protocol, sockdiag, tagging
+from hostagent import ladder, protocol, sockdiag
 from hostagent.config import Config
-from hostagent.ledger import Ledger, Record
+from hostagent.hostmarks import HostMarks
+from hostagent.ledger import Record
 from hostagent.metrics import Counts
-from hostagent.protocol import BadRequest, Message, Tagged
+from hostagent.protocol import BadRequest, Message
 from hostagent.queues import Ports
 from hostagent.server import Connection
+from hostagent.tagger import Tagger
 from netsched import marking
 from netsched.errors import NetschedError
 
@@ -35,15 +36,15 @@ class Verbs:
     def __init__(self, config: Config, connections: Callable[[], list[Connection]]) -> None:
         self.config = config
         self.ports: Ports | None = None
+        self.host: HostMarks | None = None
         self.state: State = "serving"
-        self.ledger = Ledger()
         self.counts = Counts()
+        self.tagger = Tagger(config, self.counts, connections, self._rules)
+        self.ledger = self.tagger.ledger
         self._connections = connections
         self._started = time.monotonic()
         self._leases = itertools.count(1)
         self._next_list = 0.0
-        self._tags = {"ok": 0, "failed": 0}
-        self._by_class = dict.fromkeys(range(config.queues), 0)
 
     def answer(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         """The answer to one request. BadRequest if it cannot be fulfilled."""
@@ -52,6 +53,7 @@ class Verbs:
             "register": self._register,
             "tag": self._tag,
             "status": self._status,
+            "heartbeat": self._heartbeat,
             "release": self._release,
             "explain": self._explain,
             "drain": self._drain,
@@ -92,6 +94,7 @@ class Verbs:
             "mode": self.config.mode,
             "state": self.state,
             "classes": classes,
+            "ladder": list(self.config.ladder),
             "limits": {"packet_bytes": protocol.MAX_PACKET, "fds": protocol.MAX_FDS},
         }
 
@@ -101,52 +104,41 @@ class Verbs:
             raise BadRequest("too-many", f"a connection has at most {_MAX_LEASES} leases; release one")
         lease = next(self._leases)
         connection.leases.add(lease)
-        return {"lease": lease}
+        return {"lease": lease, "ttl_s": self.config.api.lease}
+
+    def _heartbeat(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
+        # That it was heard has been noted with the packet, as of every other request.
+        self._check_lease(connection, request)
+        return {"ttl_s": self.config.api.lease}
 
     def _release(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        lease = request.get("lease")
-        if isinstance(lease, bool) or not isinstance(lease, int) or lease not in connection.leases:
-            raise BadRequest("bad-lease", "lease: not one of this connection")
-        connection.leases.remove(lease)
+        connection.leases.remove(self._check_lease(connection, request))
         return {}
 
+    def _check_lease(self, connection: Connection, request: Message) -> int:
+        lease = request.get("lease")
+        if isinstance(lease, bool) or not isinstance(lease, int) or lease not in connection.leases:
+            raise BadRequest("bad-lease", "lease: not one of this connection, or it has run out")
+        return lease
+
+    def gone(self, connection: Connection) -> None:
+        """Forget what only this connection could tell: it has ended, or has been silent for too long."""
+        connection.leases.clear()
+        connection.groups.clear()
+        self.ledger.leave(connection.number)
+
+    def expire(self) -> None:
+        """End the leases of those who have said nothing for so long that they count as dead."""
+        oldest = time.monotonic() - self.config.api.lease
+        for connection in self._connections():
+            if connection.heard < oldest and (connection.leases or connection.groups):
+                self.counts.leases_expired += len(connection.leases)
+                self.gone(connection)
+
     def _tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
-        try:
-            cls = self.config.number_of(request.get("class"))
-        except ValueError as error:
-            raise BadRequest("bad-class", str(error)) from None
-        allowed = self.config.may_use(connection.peer.uid)
-        if allowed is None or cls not in allowed:
-            raise BadRequest("refused", f"user {connection.peer.uid} may not use class {cls}: see api.allow")
-        if not fds or request.get("count", len(fds)) != len(fds):
-            raise BadRequest("bad-fds", f"{len(fds)} descriptors arrived, count = {request.get('count')}")
         if self.state != "serving":
             raise BadRequest("draining", f"the agent is {self.state}: it marks no new sockets")
-        dscp = marking.dscp_of(cls, self.config.queues)
-        begin = time.perf_counter()
-        if self.config.mode == "observe":
-            results = [_observed(fd, dscp) for fd in fds]
-        else:
-            results = [tagging.tag(fd, dscp) for fd in fds]
-        self.counts.tag_time.add(time.perf_counter() - begin)
-        if self.config.mode != "observe":
-            self._remember(connection, cls, fds, results)
-        good = sum(result.ok for result in results)
-        self._tags["ok"] += good
-        self._tags["failed"] += len(results) - good
-        self._by_class[cls] += good
-        status = "full" if good == len(results) else "partial"
-        return {"status": status, "dscp": dscp, "results": protocol.results_to_json(results)}
-
-    def _remember(
-        self, connection: Connection, cls: int, fds: Sequence[int], results: Sequence[Tagged]
-    ) -> None:
-        for fd, result in zip(fds, results, strict=True):
-            if result.ok:
-                with contextlib.suppress(OSError):
-                    cookie, here = self.ledger.identify(fd)
-                    uid, job = connection.peer.uid, connection.job
-                    self.ledger.note(Record(cookie, here, uid, job, cls, result.dscp, ladder.DESCRIPTOR))
+        return self.tagger.tag(connection, request, fds)
 
     def _status(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         uid = connection.peer.uid
@@ -171,7 +163,7 @@ class Verbs:
         if job:
             pairs = [(record, found.get(record.cookie)) for record in self.ledger.of_job(job)]
         else:
-            address = _address(local)
+            address = protocol.address(local, "local")
             pairs = [(self.ledger.get(c), one) for c, one in found.items() if one.local == address]
         uid = connection.peer.uid
         owned = [
@@ -179,18 +171,22 @@ class Verbs:
             for record, one in pairs
             if self._rules(uid) or uid == (one.uid if one is not None else record.uid if record else -1)
         ]
-        shown = [ladder.describe(record, one) for record, one in owned[:_SHOWN]]
+        shown = [ladder.describe(record, one, self._by_host(one)) for record, one in owned[:_SHOWN]]
         levels = sorted({str(one["level"]) for one in shown} or {""})
-        steps = {level: [vars(step) for step in ladder.explain(level)] for level in levels}
+        steps = {level: [vars(step) for step in self._steps(level)] for level in levels}
         return {"sockets": shown, "left_out": len(owned) - len(shown), "ladder": steps}
+
+    def _by_host(self, found: sockdiag.Found | None) -> ladder.ByHost | None:
+        return None if self.host is None or found is None else self.host.of_socket(found.cgroup)
+
+    def _steps(self, level: str) -> list[ladder.Step]:
+        return ladder.explain(level, self.config.ladder, None if self.host is None else self.host.why)
 
     # -------------------------------------------------------------- of whoever runs the agent
 
     def _drain(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         self._check_rules(connection, "drain")
-        wanted = request.get("on", True)
-        if not isinstance(wanted, bool):
-            raise BadRequest("bad-field", "on: true or false is expected")
+        wanted = protocol.flag(request, "on", True)
         if self.state == "restored":
             raise BadRequest("restored", "the agent has given everything back; restart it to begin again")
         self.state = "draining" if wanted else "serving"
@@ -201,6 +197,7 @@ class Verbs:
         self.state = "restored"
         given = [] if self.ports is None else self.ports.restore()
         left = [] if self.ports is None else self.ports.owned
+        left += [] if self.host is None else self.host.restore()
         return {"state": self.state, "interfaces": given, "failed": left, "sockets": len(self.ledger)}
 
     def _rules(self, uid: int) -> bool:
@@ -221,11 +218,12 @@ class Verbs:
             "mode": self.config.mode,
             "state": self.state,
             "uptime_s": round(time.monotonic() - self._started, 3),
-            "tags": dict(self._tags),
-            "tags_by_class": {str(cls): count for cls, count in self._by_class.items()},
+            "tags": dict(self.tagger.tags),
+            "tags_by_class": {str(cls): count for cls, count in self.tagger.by_class.items()},
             "connections": len(self._connections()),
             "sockets": len(self.ledger),
             "interfaces": ports,
+            "marks": None if self.host is None else self.host.status(),
             "not_ready": self._not_ready(ports),
         }
 
@@ -236,20 +234,6 @@ class Verbs:
             reason = port.get("error") or port["conflict"] or "; ".join(port["differences"])
             if reason:
                 wrong.append(f"{port['interface']}: {reason}")
+        if self.host is not None and self.host.conflict:
+            wrong.append(f"marks: {self.host.conflict}")
         return wrong
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit():
-        raise BadRequest("bad-field", "local: an address and a port are expected, such as 10.0.0.1:29500")
-    return host.strip("[]"), int(port)
-
-
-def _observed(fd: int, dscp: int) -> Tagged:
-    """What the socket carries, where nothing may be written: ok only if it is what would be written."""
-    now = tagging.read(fd)
-    if not now.ok or now.dscp == dscp:
-        return now
-    error = f"mode observe: would set {marking.name_of(dscp)}"
-    return Tagged(False, now.dscp, now.priority, now.family, error)

@@ -202,7 +202,7 @@ def test_a_silent_agent_costs_the_timeout_and_no_more(tmp_path):
 
 @pytest.mark.parametrize(
     ("cls", "says"),
-    [(8, "class = 8"), (-1, "class = -1"), ("gold", "'gold'"), (True, "'True'"), (None, "'None'")],
+    [(8, "class = 8"), (-1, "class = -1"), ("gold", "'gold'"), (True, "class = True"), (None, "class = None")],
 )
 def test_a_class_that_is_not_there_is_refused_with_the_choice(tmp_path, cls, says):
     with (

@@ -1,0 +1,180 @@
+"""The marks that the host puts on for jobs which do not ask: by control group, and by address.
+
+The first level of the configuration's ladder that works is taken for each; why the others were not is kept
+for `explain`. If none works the agent refuses to start, with the name of what the kernel lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hostagent import bpf, cgroups, ladder, logs
+from hostagent.cgroups import Cgroup
+from hostagent.config import Config
+from hostagent.nftmarks import TABLE, NftMarks
+from netsched import marking
+from netsched.errors import CapabilityError, NetschedError
+
+_LOG: Final = logging.getLogger(__name__)
+_REPAIRS: Final = 3
+_WINDOW_S: Final = 600.0
+_HOLD: Final = 4
+"""Comparisons (`resync`) that an entry for a connection outlives without being renewed."""
+
+
+@dataclass
+class HostMarks:
+    """The marks of one agent. `groups` are the configuration's, `level` is the one that marks them.
+
+    `why`: reason, by level, why it was not taken. `conflict`: why the table is no longer repaired.
+    """
+
+    config: Config
+    groups: tuple[tuple[Cgroup, int], ...] = ()
+    level: str = ""
+    table: NftMarks | None = None
+    why: dict[str, str] = field(default_factory=dict)
+    conflict: str = ""
+    repaired_at: list[float] = field(default_factory=list)
+    _links: dict[Cgroup, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> HostMarks:
+        """Find the groups and a level that works; nothing is changed but by a BPF program that is attached.
+
+        NetschedError naming a group that is not there, CapabilityError if no level works.
+        """
+        groups = tuple((cgroups.find(one.path), config.number_of(one.cls)) for one in config.cgroups)
+        made = cls(config, groups)
+        if groups:
+            made._choose()
+        if ladder.NFT_TUPLE in config.ladder or made.level == ladder.NFT_CGROUP:
+            by_nft = groups if made.level == ladder.NFT_CGROUP else ()
+            made.table = NftMarks(config.queues, by_nft, _HOLD * config.resync)
+            made.table.check()
+        return made
+
+    def _choose(self) -> None:
+        for level in self.config.ladder:
+            if level not in (ladder.CGROUP_BPF, ladder.NFT_CGROUP):
+                continue
+            if self.level:
+                self.why[level] = f"not tried: {self.level} works"
+                continue
+            try:
+                if level == ladder.CGROUP_BPF:
+                    self._attach()
+                else:
+                    NftMarks(self.config.queues, self.groups, 1.0).check()
+                self.level = level
+            except CapabilityError as error:
+                self.why[level] = str(error)
+        if not self.level:
+            reasons = "; ".join(f"{level}: {text}" for level, text in self.why.items())
+            raise CapabilityError(f"cgroups: no level of the ladder works here: {reasons}")
+
+    def _attach(self) -> None:
+        try:
+            for group, number in self.groups:
+                if group not in self._links:
+                    dscp = marking.dscp_of(number, self.config.queues)
+                    self._links[group] = bpf.attach(group, dscp)
+        except NetschedError:
+            self._detach()
+            raise
+
+    def _detach(self) -> None:
+        for link in self._links.values():
+            os.close(link)
+        self._links.clear()
+
+    def apply(self) -> int:
+        """Make the marks what they should be; the number of changes."""
+        return 0 if self.table is None else self.table.load()
+
+    def watch(self) -> None:
+        """Follow groups that were made anew, and repair the table unless somebody keeps changing it."""
+        self._follow()
+        if self.table is None or self.conflict:
+            return
+        try:
+            if not self.table.load():
+                return
+        except NetschedError as error:
+            self.conflict = str(error)
+            _LOG.error("marks left alone", extra=logs.fields({"table": TABLE, "conflict": self.conflict}))
+            return
+        now = time.monotonic()
+        self.repaired_at = [then for then in self.repaired_at if then > now - _WINDOW_S] + [now]
+        _LOG.warning("marks repaired", extra=logs.fields({"table": TABLE, "repairs": len(self.repaired_at)}))
+        if len(self.repaired_at) >= _REPAIRS:
+            times = f"{len(self.repaired_at)} times in {_WINDOW_S / 60:.0f} minutes"
+            self.conflict = f"changed by somebody else {times}; left as it is"
+
+    def _follow(self) -> None:
+        """A group that was deleted and made again has another number, which no rule knows yet."""
+        now = []
+        for group, number in self.groups:
+            with contextlib.suppress(NetschedError):
+                now.append((cgroups.find(group.name), number))
+        if tuple(now) == self.groups or not now:
+            return
+        kept = {group for group, _ in now}
+        for gone in [group for group in self._links if group not in kept]:
+            os.close(self._links.pop(gone))
+        self.groups = tuple(now)
+        try:
+            if self.level == ladder.CGROUP_BPF:
+                self._attach()
+            elif self.table is not None:
+                self.table.regroup(self.groups)
+        except NetschedError as error:
+            self.conflict = str(error)
+            _LOG.error("marks of cgroups failed", extra=logs.fields({"error": str(error)}))
+
+    def renew(self, alive: set[int]) -> None:
+        """Keep the entries of these living connections (by cookie), drop the others'."""
+        if self.table is not None and len(self.table):
+            try:
+                self.table.renew(alive)
+            except NetschedError as error:
+                _LOG.warning("entries not renewed", extra=logs.fields({"error": str(error)}))
+
+    def of_socket(self, number: int) -> ladder.ByHost | None:
+        """What is put on the packets of a socket in control group `number` or one below a marked one."""
+        for group, cls in self.groups:
+            if self.level and number in _numbers_below(group):
+                return ladder.ByHost(self.level, marking.dscp_of(cls, self.config.queues), group.name)
+        return None
+
+    def restore(self) -> list[str]:
+        """Take all of it away; what could not be taken away, in words."""
+        self._detach()
+        try:
+            if self.table is not None:
+                self.table.remove()
+        except NetschedError as error:
+            _LOG.error("marks not removed", extra=logs.fields({"error": str(error)}))
+            return [f"table {TABLE}"]
+        return []
+
+    def close(self) -> None:
+        """Let go of the programs, which ends them."""
+        self._detach()
+
+    def status(self) -> dict[str, Any]:
+        groups = [{"cgroup": group.name, "class": number} for group, number in self.groups]
+        flows = 0 if self.table is None else len(self.table)
+        return {"level": self.level, "cgroups": groups, "flows": flows, "conflict": self.conflict}
+
+
+def _numbers_below(group: Cgroup) -> set[int]:
+    found = {group.number}
+    with contextlib.suppress(OSError):
+        found |= {path.stat().st_ino for path in group.path.rglob("*/")}
+    return found

@@ -1,0 +1,190 @@
+"""Marks that nftables puts on packets: of named connections (by address, with a timeout) and of cgroups.
+
+One table, which is ours by its name. What it should hold is text; what it holds is read back and compared,
+and it is replaced in one transaction, so that there is no moment with half of it. Entries for connections
+have a timeout, which the agent renews while the connection lives: after its death they go by themselves.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hostagent.cgroups import Cgroup
+from hostagent.sockdiag import Found
+from netsched import marking
+from netsched.errors import CapabilityError, NetschedError
+
+TABLE: Final = "netsched_marks"
+_TIMEOUT_S: Final = 20.0
+_OPTIONS: Final = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_SOCKET and CONFIG_SOCK_CGROUP_DATA"
+
+Flow = tuple[str, tuple[str, int], tuple[str, int]]
+"""("4" or "6", local end, peer's end)."""
+
+
+class NftError(NetschedError):
+    """nft refused; the message is its first line."""
+
+
+def _nft(*argv: str, script: str | None = None) -> str:
+    """What `nft` prints. NftError if it refuses, CapabilityError if it is not there."""
+    program = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin")
+    if program is None:
+        raise CapabilityError("nft is not installed: apt-get install nftables")
+    done = subprocess.run(
+        [program, *argv], input=script, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+        if "Operation not permitted" in done.stderr:
+            raise CapabilityError("nft: CAP_NET_ADMIN is needed: run as root")
+        raise NftError(f"nft: {lines[0].partition('Error: ')[2] or lines[0]}")
+    return done.stdout
+
+
+class NftMarks:
+    """The table of one agent.
+
+    groups  (cgroup, class)
+    hold    seconds for which an entry lives unless it is renewed
+    """
+
+    def __init__(self, queues: int, groups: Sequence[tuple[Cgroup, int]], hold: float) -> None:
+        self._queues = queues
+        self._groups = tuple(groups)
+        self._hold = max(1, round(hold))
+        self._flows: dict[Flow, int] = {}
+        self._cookies: dict[int, Flow] = {}
+        self._loaded = ""
+        self.operations = 0
+        """Transactions that changed something."""
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def script(self) -> str:
+        """The table as it should be, without its entries."""
+        lines = [f"table inet {TABLE} {{"]
+        for cls in range(self._queues):
+            for version, kind in (("4", "ipv4_addr"), ("6", "ipv6_addr")):
+                ends = f"{kind} . inet_service . {kind} . inet_service"
+                lines.append(f"  set c{cls}v{version} {{ type {ends}; flags timeout; }}")
+        lines += ["  chain mark {", "    type filter hook output priority mangle; policy accept;"]
+        for group, cls in self._groups:
+            for family in ("ip", "ip6"):
+                which = f'socket cgroupv2 level {group.level} "{group.nft_path}"'
+                lines.append(f"    meta l4proto tcp {which} {family} dscp set {self._dscp(cls)}")
+        # After the groups: what a job says of one connection overrides what is said of its group.
+        for cls in range(self._queues):
+            for version, family in (("4", "ip"), ("6", "ip6")):
+                ends = f"{family} saddr . tcp sport . {family} daddr . tcp dport"
+                lines.append(f"    {ends} @c{cls}v{version} {family} dscp set {self._dscp(cls)}")
+        return "\n".join([*lines, "  }", "}", ""])
+
+    def check(self) -> None:
+        """Ask the kernel whether it would take the table; nothing is changed.
+
+        CapabilityError naming what is missing.
+        """
+        try:
+            _nft("-c", "-f", "-", script=self.script())
+        except NftError as error:
+            raise CapabilityError(f"{error}: a kernel with {_OPTIONS} is needed") from None
+
+    def load(self) -> int:
+        """Make the table what it should be; the number of transactions (0: it was so already)."""
+        if self._loaded and self.read_back() == self._loaded:
+            return 0
+        entries = [self._entry("add", cls, flow) for flow, cls in self._flows.items()]
+        fresh = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
+        self._do(fresh + self.script() + "\n".join([*entries, ""]))
+        self._loaded = self.read_back()
+        return 1
+
+    def regroup(self, groups: Sequence[tuple[Cgroup, int]]) -> None:
+        """Mark these groups from the next `load` on."""
+        self._groups = tuple(groups)
+        self._loaded = ""
+
+    def read_back(self) -> str:
+        """The table as the kernel has it, without its entries; "" if it is not there."""
+        try:
+            return _nft("-s", "-t", "list", "table", "inet", TABLE)
+        except NftError:
+            return ""
+
+    def add(self, cls: int, found: Sequence[Found]) -> None:
+        """Mark these connections from now on. NftError if the kernel refuses; then none is."""
+        lines, flows = [], {}
+        for one in found:
+            flow = _flow(one)
+            old = self._flows.get(flow)
+            if old is not None and old != cls:
+                # It may have timed out: what is added first can be deleted for certain.
+                lines += [self._entry("add", old, flow), self._entry("delete", old, flow)]
+            lines += self._renewed(cls, flow)
+            flows[flow] = cls
+        self._do("\n".join([*lines, ""]))
+        self._flows |= flows
+        self._cookies |= {one.cookie: _flow(one) for one in found}
+
+    def renew(self, alive: Iterable[int]) -> None:
+        """Give the living connections' entries (by cookie) their full time again and drop the others'."""
+        living = set(alive)
+        lines = []
+        for cookie, flow in list(self._cookies.items()):
+            if cookie in living:
+                lines += self._renewed(self._flows[flow], flow)
+            else:
+                cls = self._flows.pop(flow)
+                del self._cookies[cookie]
+                lines += [self._entry("add", cls, flow), self._entry("delete", cls, flow)]
+        if lines:
+            self._do("\n".join([*lines, ""]))
+
+    def remove(self) -> bool:
+        """Take the table away; False if it was not there."""
+        self._loaded = ""
+        self._flows.clear()
+        self._cookies.clear()
+        return remove()
+
+    def _renewed(self, cls: int, flow: Flow) -> list[str]:
+        return [self._entry(verb, cls, flow) for verb in ("add", "delete", "add")]
+
+    def _entry(self, verb: str, cls: int, flow: Flow) -> str:
+        version, (here, port), (there, peer_port) = flow
+        timeout = f" timeout {self._hold}s" if verb == "add" else ""
+        ends = f"{here} . {port} . {there} . {peer_port}{timeout}"
+        return f"{verb} element inet {TABLE} c{cls}v{version} {{ {ends} }}"
+
+    def _do(self, script: str) -> None:
+        self.operations += 1
+        _nft("-f", "-", script=script)
+
+    def _dscp(self, cls: int) -> int:
+        return marking.dscp_of(cls, self._queues)
+
+
+def _flow(found: Found) -> Flow:
+    # A mapped connection is IPv4 on the wire, and its addresses are shown as such.
+    return ("6" if found.family == "ipv6" else "4", found.local, found.peer)
+
+
+def is_there() -> bool:
+    """Whether a table of an agent is in this network namespace; False where there is no nft to look with."""
+    try:
+        return f"table inet {TABLE}" in _nft("list", "tables", "inet").splitlines()
+    except (NftError, CapabilityError):
+        return False
+
+
+def remove() -> bool:
+    """Take the table away whoever made it; False if it was not there."""
+    if not is_there():
+        return False
+    _nft("delete", "table", "inet", TABLE)
+    return True

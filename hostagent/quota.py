@@ -1,0 +1,43 @@
+"""How much one user may ask of the agent, so that no user's jobs can be crowded out by another's.
+
+Root and the agent's own user have no rate: they could stop the agent anyway.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+BURST_S: Final = 5.0
+"""Seconds of the rate that may come at once: a job that starts has more to say than one that runs."""
+
+
+@dataclass(frozen=True)
+class Quota:
+    """What one user may have at a time, whatever the number of jobs; `messages` are requests per second."""
+
+    connections: int = 512
+    sockets: int = 4096
+    groups: int = 256
+    messages: float = 200.0
+
+
+class Pace:
+    """Requests per second, by user: a bucket for each that fills at `rate` and holds BURST_S of it."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._buckets: dict[int, tuple[float, float]] = {}
+
+    def wait(self, uid: int) -> float:
+        """0 if the user may ask now (which counts), else the seconds until the next request may come."""
+        now = time.monotonic()
+        full = max(1.0, self._rate * BURST_S)
+        then, held = self._buckets.get(uid, (now, full))
+        held = min(full, held + (now - then) * self._rate)
+        if held < 1:
+            self._buckets[uid] = (now, held)
+            return (1 - held) / self._rate
+        self._buckets[uid] = (now, held - 1)
+        return 0.0
