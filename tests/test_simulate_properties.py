@@ -42,6 +42,16 @@ def faster(fabric: Fabric, k: float, delay: float = 1.0) -> Fabric:
     return dataclasses.replace(fabric, capacity=k * fabric.capacity, delay=delay * fabric.delay)
 
 
+def tuned(policy: Policy, size: float, time: float) -> Policy:
+    """The policy with the bytes and the seconds among its parameters times `size` and `time`."""
+    if not dataclasses.is_dataclass(policy):
+        return policy
+    kind = {each.name: each.type for each in dataclasses.fields(policy)}
+    factor = {"Size": size, "Duration": time}
+    changed = {name: factor[of] * getattr(policy, name) for name, of in kind.items() if of in factor}
+    return dataclasses.replace(policy, **changed)
+
+
 def times(outcome: Outcome) -> np.ndarray:
     return np.concatenate(
         [outcome.flow_release, outcome.flow_finish, outcome.task_start, outcome.task_finish]
@@ -105,7 +115,7 @@ def test_sizes_and_capacities_times_k_leave_all_times_as_they_are(seed, policy, 
     workload, fabric, control, queues = drawn(seed)
     asked = {"queues": queues, "transport": transport, "control": control}
     once = run(workload, fabric, policy, **asked)
-    large = run(scaled(workload, k, 1.0), faster(fabric, k), policy, **asked)
+    large = run(scaled(workload, k, 1.0), faster(fabric, k), tuned(policy, k, 1.0), **asked)
     np.testing.assert_array_equal(times(large), times(once))
     np.testing.assert_array_equal(large.link_bytes, k * once.link_bytes)
 
@@ -122,7 +132,9 @@ def test_sizes_times_k_take_k_times_as_long(seed, policy, transport, exponent):
     asked = {"queues": queues, "transport": transport}
     once = run(workload, fabric, policy, control=control, **asked)
     slow = Control(k * control.delay, k * control.period)
-    long = run(scaled(workload, k, k), faster(fabric, 1.0, delay=k), policy, control=slow, **asked)
+    long = run(
+        scaled(workload, k, k), faster(fabric, 1.0, delay=k), tuned(policy, k, k), control=slow, **asked
+    )
     np.testing.assert_array_equal(times(long), k * times(once))
 
 
