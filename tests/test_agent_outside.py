@@ -328,9 +328,11 @@ def test_explain_names_the_level_of_a_job_s_sockets_and_what_became_of_them(tmp_
         assert {one["local"] for one in shown["sockets"]} == {local, "{}:{}".format(*far.getsockname())}
         assert {(one["class"], one["dscp_set"], one["dscp_now"]) for one in shown["sockets"]} == {(2, 32, 32)}
         steps = shown["ladder"]["descriptor"]
-        assert [step["level"] for step in steps] == [level.name for level in ladder.LADDER]
+        assert [step["level"] for step in steps][:2] == ["descriptor", "self"]
+        assert {step["level"] for step in steps} == set(ladder.LEVELS)
         assert [step["level"] for step in steps if step["chosen"]] == ["descriptor"]
-        assert steps[0]["why"] == "the job asked the agent instead"
+        assert steps[1]["why"] == "not tried: a level above marked the socket"
+        assert steps[2]["why"] == "off: the configuration's ladder does not name it"
         assert tagging.tag(near, 8).ok
         done = command(*AGENT, "explain", "--socket", path, "--flow", local)
         assert done.returncode == 1
@@ -354,21 +356,28 @@ def test_a_socket_that_its_own_process_marked_is_told_from_an_unmarked_one(tmp_p
         answer = us.explain(local=local)
         (one,) = answer["sockets"]
         assert (one["level"], one["dscp_now"], one["class"]) == ("self", 40, None)
-        assert [step["chosen"] for step in answer["ladder"]["self"]] == [True] + [False] * 5
+        assert [step["chosen"] for step in answer["ladder"]["self"]] == [False, True] + [False] * 4
         for wrong in ({"job": "a", "local": local}, {}, {"local": "nowhere"}, {"local": "1.2.3.4:²"}):
             with pytest.raises(AgentError, match="address"):
                 us.explain(**wrong)
 
 
-@pytest.mark.parametrize("level", ["", "self", "descriptor"])
+@pytest.mark.parametrize("level", ["", *ladder.LEVELS])
 def test_a_ladder_has_at_most_one_winner_and_a_reason_for_each_level(level):
-    steps = ladder.explain(level)
+    broken = {"cgroup-bpf": "a kernel with CONFIG_CGROUP_BPF is needed"}
+    allowed = ["pidfd", "cgroup-bpf", "descriptor", "nft-tuple"]
+    steps = ladder.explain(level, allowed, {} if level == "cgroup-bpf" else broken)
+    assert [step.level for step in steps[:4]] == allowed and len(steps) == len(ladder.LEVELS)
     assert [step.level for step in steps if step.chosen] == ([level] if level else [])
     assert all(step.why for step in steps)
-    for step in steps:
-        assert ("not tried" in step.why) == (
-            level == "self" and step.level != "self"
-        ) or level == "descriptor"
+    won = allowed.index(level) if level in allowed else len(allowed)
+    for at, step in enumerate(steps):
+        off = step.level not in allowed and not step.chosen
+        assert ("does not name it" in step.why) == off
+        if step.level == "cgroup-bpf" and level != "cgroup-bpf":
+            assert step.why == broken["cgroup-bpf"]
+        elif not off:
+            assert ("not tried" in step.why) == (at > won)
 
 
 @pytest.mark.root
@@ -733,11 +742,15 @@ def listening(where, place: str):
     argv = where.argv(*AGENT, "verify", "--listen", place, "--json")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
-        assert process.stderr.readline() == f"listening at {place}\n"
-        told: dict[str, int] = {}
-        yield told
-        process.send_signal(signal.SIGTERM)
-        told |= json.loads(process.stdout.read())
+        try:
+            assert process.stderr.readline() == f"listening at {place}\n"
+            told: dict[str, int] = {}
+            yield told
+            process.send_signal(signal.SIGTERM)
+            told |= json.loads(process.stdout.read())
+            process.wait(timeout=10)
+        finally:
+            process.kill()
     assert process.returncode == 0
 
 
