@@ -125,11 +125,11 @@ class Table:
     """What the plan says of each flow is a table by flow id; what the table lacks is the plan's default."""
 
     rank: dict[int, int] = field(default_factory=dict)
-    reserve: dict[int, float] = field(default_factory=dict)
     rate: dict[int, float] = field(default_factory=dict)
     weight: dict[int, float] = field(default_factory=dict)
     not_before: dict[int, float] = field(default_factory=dict)
     other: int = BEST_EFFORT
+    reserve: dict[int, float] = field(default_factory=dict)
 
     name: ClassVar[str] = "table"
     clairvoyant: ClassVar[bool] = False
