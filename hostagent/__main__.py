@@ -213,6 +213,8 @@ def _status(options: argparse.Namespace) -> int:
             f"{shown['connections']} connections"
         )
         print(f"sockets marked {tags['ok']}, not marked {tags['failed']}")
+        if shown["coordinator"]["address"]:
+            print(_about_coordinator(shown["coordinator"]))
         for port in shown["interfaces"]:
             state = (
                 port.get("error") or port["conflict"] or "; ".join(port["differences"]) or "as it should be"
@@ -222,6 +224,15 @@ def _status(options: argparse.Namespace) -> int:
             )
     healthy = all(not (p.get("error") or p["conflict"] or p["differences"]) for p in shown["interfaces"])
     return 0 if healthy else 1
+
+
+def _about_coordinator(shown: dict[str, Any]) -> str:
+    word = {
+        "following": f"followed, policy {shown['policy']}, plan {shown['revision']}",
+        "kept": f"away, its plan {shown['revision']} is kept: {shown['why']}",
+        "local": f"away, local rules hold: {shown['why']}",
+    }
+    return f"coordinator {shown['address']} {word[shown['standing']]}; {shown['flows']} flows"
 
 
 def _doctor(options: argparse.Namespace) -> int:

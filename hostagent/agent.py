@@ -58,6 +58,8 @@ class Agent:
             )
             stack.callback(server.close)
             stack.enter_context(self._signals(server.wake_fd))
+            self._verbs.follower.start(server.wake_fd)
+            stack.callback(self._verbs.follower.close)
             if config.metrics is not None:
                 self._http = Http(server, config.metrics.listen, self._pages())
                 stack.callback(self._http.close)
@@ -101,7 +103,9 @@ class Agent:
             every.append((notifier.interval, notifier.alive))
         due = [time.monotonic() + interval for interval, _ in every]
         while not self._stop:
-            server.serve(max(0.0, min(due) - time.monotonic()))
+            wake = min(*due, self._verbs.follower.due)
+            server.serve(max(0.0, wake - time.monotonic()))
+            self._verbs.follower.turn()
             for at, (interval, act) in enumerate(every):
                 if time.monotonic() >= due[at]:
                     due[at] = time.monotonic() + interval

@@ -18,10 +18,12 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
 from hostagent import protocol, tagging
+from hostagent.flow import Flow, Guidance, guidance_from
 from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET, Message, Tagged
 from netsched.errors import NetschedError
 
@@ -194,6 +196,70 @@ class Client:
         if self._ladder is None:
             self.hello()
         return next((one for one in self._ladder or () if one in ("self", "descriptor")), "") == "self"
+
+    def flow(
+        self,
+        name: str,
+        *,
+        coflow: str,
+        size: float,
+        peer: str = "",
+        need: int = 0,
+        need_span: int = 1,
+        released: bool = True,
+        sockets: Iterable[socket.socket | int] = (),
+    ) -> Flow:
+        """Tell the agent of a flow of `size` bytes, and have the sockets marked over which it will be sent.
+
+        `peer` is the other host's name or address (default: that of the first socket), `need` the place of
+        its tensor in the order of consumption, out of `need_span`. A flow that is announced and not
+        `released` counts for its coflow and is not planned yet.
+        """
+        fields: dict[str, Any] = {"flow": name, "coflow": coflow, "size": size, "sent": 0}
+        fields |= {"need": need, "need_span": need_span, "state": "active" if released else "waiting"}
+        known = list(sockets)
+        if not peer and known:
+            # Said once and for all: an agent that was restarted may hear a word that no socket comes with.
+            with contextlib.suppress(OSError, AttributeError), tagging.borrowed(known[0]) as sock:
+                peer = str(sock.getpeername()[0])
+        if peer:
+            fields["peer"] = peer
+        made = Flow(self._tell, fields)
+        made.guidance = self._tell(dict(fields), known)
+        return made
+
+    def coflow(
+        self,
+        name: str,
+        *,
+        weight: float = 1.0,
+        deadline: float | None = None,
+        size: float = 0.0,
+        flows: int = 0,
+        done: bool = False,
+    ) -> bool:
+        """Declare a coflow as a whole: `size` bytes and `flows` on all hosts together, `deadline` in seconds.
+
+        It holds until it is `done` or the connection ends. Whether the agent took it.
+        """
+        request = {"verb": "coflow", "coflow": name, "weight": weight, "size": size, "flows": flows}
+        if deadline is not None:
+            request["deadline"] = deadline
+        return bool(self._ask(request | {"state": "done" if done else "active"}, ()))
+
+    def _tell(self, fields: dict[str, Any], sockets: Iterable[socket.socket | int]) -> Guidance:
+        try:
+            fds = [s if isinstance(s, int) else s.fileno() for s in sockets]
+            parts = [fds[first : first + MAX_FDS] for first in range(0, len(fds), MAX_FDS)] or [[]]
+            told = [
+                guidance_from(self._ask({"verb": "flow", "count": len(part), **fields}, part))
+                for part in parts
+            ]
+            results = itertools.chain.from_iterable(one.results for one in told)
+            return replace(told[-1], results=tuple(results))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            self._failed(f"flow: {error!r}")
+            return Guidance()
 
     def _ask(self, request: dict[str, Any], fds: Sequence[int]) -> Message:
         """The answer, or {} after a failure that was logged and counted."""

@@ -12,6 +12,7 @@
     metrics: {listen: 127.0.0.1:9469}  # without the key there is no HTTP server
     ladder: [descriptor, self]        # also cgroup-bpf, nft-cgroup, nft-tuple, pidfd
     cgroups: [{path: train/job1, class: gradients}]
+    coordinator and rules: see `hostagent.coordination`
 
 A wrong file is reported with all its mistakes at once, since each of them may cost somebody a restart.
 """
@@ -29,6 +30,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 from pydantic import model_validator as check
 
+from hostagent.coordination import Coordinator, Rule
 from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP
 from hostagent.ledger import LIMIT
 from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT, shown
@@ -160,8 +162,10 @@ class Config(_Strict):
     resync: Duration = 30.0
     api: Api = Api()
     metrics: Metrics | None = None
-    ladder: Annotated[tuple[Literal[LEVELS], ...], Field(min_length=1)] = DEFAULT_LADDER  # type: ignore[valid-type]
+    ladder: tuple[Literal[LEVELS], ...] = DEFAULT_LADDER  # type: ignore[valid-type]
     cgroups: tuple[Group, ...] = ()
+    coordinator: Coordinator | None = None
+    rules: tuple[Rule, ...] = ()
 
     @check(mode="after")
     def _fits(self) -> Config:
@@ -189,12 +193,19 @@ class Config(_Strict):
                     self.number_of(one)
                 except ValueError as error:
                     wrong.append(f"api.allow[{at}].classes: {error}")
+        for at, rule in enumerate(self.rules):
+            try:
+                self.number_of(rule.cls)
+            except ValueError as error:
+                wrong.append(f"rules[{at}].{error}")
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
 
     def _wrong_with_the_ladder(self) -> list[str]:
         wrong = [f"ladder: {one} is named twice" for one in LEVELS if self.ladder.count(one) > 1]
+        if not self.ladder:
+            wrong.append(f"ladder: empty: name one of {', '.join(LEVELS)}")
         if self.cgroups and not {CGROUP_BPF, NFT_CGROUP} & set(self.ladder):
             wrong.append(f"cgroups: the ladder needs {CGROUP_BPF} or {NFT_CGROUP}, which mark them")
         for at, group in enumerate(self.cgroups):
@@ -294,5 +305,9 @@ def _lines(item: Any) -> list[str]:
 
 
 _KEYS: Final = sorted(
-    {key for model in (Config, Api, Allow, Group, Interface, Limits, Metrics) for key in model.model_fields}
+    {
+        key
+        for model in (Config, Api, Allow, Coordinator, Group, Interface, Limits, Metrics, Rule)
+        for key in model.model_fields
+    }
 )

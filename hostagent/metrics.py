@@ -117,6 +117,7 @@ def families(status: Mapping[str, Any], counts: Counts) -> list[Family]:
         _one("leases_expired_total", "counter", "Leases of silent jobs that ended.", counts.leases_expired),
         _one("resyncs_total", "counter", "Comparisons of all ports with the wish.", counts.resyncs),
         _one("resync_seconds_total", "counter", "Time spent on them.", counts.resync_s),
+        *_coordinator(status["coordinator"]),
         *_ports(status["interfaces"]),
         *_process(),
     ]
@@ -140,6 +141,21 @@ def _escape(text: str) -> str:
 
 def _one(name: str, kind: str, about: str, value: float) -> Family:
     return Family(name, kind, about, (("", (), value),))
+
+
+def _coordinator(shown: Mapping[str, Any]) -> list[Family]:
+    flows = _one("flows", "gauge", "Flows that jobs told of and that have not ended.", shown["flows"])
+    if not shown["address"]:
+        return [flows]
+    standings = [
+        ("", (("standing", one),), float(one == shown["standing"])) for one in ("following", "kept", "local")
+    ]
+    about = "1 for whose word counts: the coordinator's, its last plan's, or local rules'."
+    return [
+        flows,
+        Family("coordinator_standing", "gauge", about, tuple(standings)),
+        _one("coordinator_revision", "gauge", "Of the plan in force.", shown["revision"]),
+    ]
 
 
 def _ports(interfaces: list[dict[str, Any]]) -> list[Family]:

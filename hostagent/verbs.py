@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from hostagent import ladder, protocol, sockdiag
 from hostagent.config import Config
+from hostagent.follower import Follower
 from hostagent.hostmarks import HostMarks
 from hostagent.ledger import Record
 from hostagent.metrics import Counts
@@ -41,6 +42,7 @@ class Verbs:
         self.counts = Counts()
         self.tagger = Tagger(config, self.counts, connections, self._rules)
         self.ledger = self.tagger.ledger
+        self.follower = Follower(config, self._tag)
         self._connections = connections
         self._started = time.monotonic()
         self._leases = itertools.count(1)
@@ -52,6 +54,8 @@ class Verbs:
             "hello": self._hello,
             "register": self._register,
             "tag": self._tag,
+            "flow": self.follower.flow,
+            "coflow": self.follower.coflow,
             "status": self._status,
             "heartbeat": self._heartbeat,
             "release": self._release,
@@ -126,6 +130,7 @@ class Verbs:
         connection.leases.clear()
         connection.groups.clear()
         self.ledger.leave(connection.number)
+        self.follower.gone(connection)
 
     def expire(self) -> None:
         """End the leases of those who have said nothing for so long that they count as dead."""
@@ -223,6 +228,7 @@ class Verbs:
             "connections": len(self._connections()),
             "sockets": len(self.ledger),
             "interfaces": ports,
+            "coordinator": self.follower.status(),
             "marks": None if self.host is None else self.host.status(),
             "not_ready": self._not_ready(ports),
         }

@@ -151,6 +151,13 @@ def _list(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _coordinator(arguments: argparse.Namespace) -> int:
+    from netsched.coordinator import command  # noqa: PLC0415
+
+    command.run(arguments)
+    return OK
+
+
 def _doctor(arguments: argparse.Namespace) -> int:
     from netsched import doctor  # noqa: PLC0415
 
@@ -252,6 +259,12 @@ def _parser() -> argparse.ArgumentParser:
 
     catalog = command("list", "list what a scenario can name, with parameters and defaults", _list)
     catalog.add_argument("kind", choices=KINDS, help="what to list")
+
+    coordinator = command("coordinator", "plan for the agents of many hosts until SIGTERM", _coordinator)
+    coordinator.add_argument("--config", required=True, metavar="FILE", help="see docs/coordinator.md")
+    coordinator.add_argument("--ready-fd", type=int, metavar="N", help='write "ready" here once it serves')
+    coordinator.add_argument("--verbose", "-v", action="store_true", help="log what is done as well")
+    coordinator.add_argument("--log-format", choices=["text", "json"], default="text", help="of log lines")
 
     doctor = command("doctor", "say what this machine offers, what is missing and what that costs", _doctor)
     doctor.add_argument("--json", action="store_true", help="print JSON")

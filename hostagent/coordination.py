@@ -1,0 +1,83 @@
+"""The parts of the configuration that say who decides the classes of flows: a coordinator, and local rules.
+
+coordinator:
+  address: 10.0.0.9:9471
+  ca: /etc/netsched/ca.pem      # with cert and key: mutual TLS; without them loopback only
+  cert: /etc/netsched/node-17.pem
+  key: /etc/netsched/node-17.key
+  keep: 30s                     # how long its last plan holds when it is away
+  host: node-17                 # this host's name in its certificate; default: the host name
+rules:                          # without a coordinator, or when its plan no longer holds
+  - {job: "resnet*", coflow: "grad*", class: gradients}
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+
+from hostagent.protocol import MAX_TEXT
+from netsched.units import Duration
+
+_LARGEST_PORT: Final = 65535
+_Pattern = Annotated[StrictStr, Field(min_length=1, max_length=MAX_TEXT)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Rule(_Strict):
+    """The class of flows whose job and coflow fit these patterns (`*`, `?`, `[ab]`); first rule first."""
+
+    job: _Pattern = "*"
+    coflow: _Pattern = "*"
+    cls: Annotated[StrictInt | StrictStr, Field(alias="class")]
+
+
+class Coordinator(_Strict):
+    """Where the coordinator is and how both prove who they are. Files in PEM; `keep` in seconds."""
+
+    address: Annotated[StrictStr, Field(min_length=3, max_length=255)]
+    ca: StrictStr = ""
+    cert: StrictStr = ""
+    key: StrictStr = ""
+    keep: Duration = 30.0
+    host: Annotated[StrictStr, Field(pattern=rf"^[!-~]{{1,{MAX_TEXT}}}$")] | None = None
+
+    @model_validator(mode="after")
+    def _safe(self) -> Coordinator:
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= _LARGEST_PORT:
+            raise ValueError(
+                f"address = {self.address!r}: a host and a port are expected, such as 10.0.0.9:9471"
+            )
+        files = {"ca": self.ca, "cert": self.cert, "key": self.key}
+        if not any(files.values()):
+            if not _is_loopback(host):
+                raise ValueError(
+                    f"address = {self.address!r} is not on loopback: without ca, cert and key only 127.0.0.1 "
+                    "and [::1] are allowed"
+                )
+            return self
+        missing = [name for name, path in files.items() if not path]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} missing: mutual TLS needs ca, cert and key")
+        relative = [name for name, path in files.items() if not Path(path).is_absolute()]
+        if relative:
+            raise ValueError(f"{relative[0]} = {files[relative[0]]!r}: an absolute path is expected")
+        return self
+
+    @property
+    def secure(self) -> bool:
+        return bool(self.key)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,195 @@
+"""The coordinator's gRPC side: who is at the other end, one stream per agent, one planner for all.
+
+Everything runs in one thread (asyncio), so that the planner needs no locks. Messages are the bytes of `wire`:
+a hand-written service of one method is a page, generated stubs would be many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from netsched.coordinator import wire
+from netsched.coordinator.config import Config, Tls
+from netsched.coordinator.pem import pem_of
+from netsched.coordinator.planner import Planner, Unwelcome
+from netsched.coordinator.registry import Host, ReportError
+from netsched.errors import ScenarioError
+
+_LOG: Final = logging.getLogger(__name__)
+TICK_S: Final = 0.001
+"""Least time between two rounds: what is reported within it is decided together."""
+_HELLO_S: Final = 10.0
+_SPARE_STREAMS: Final = 64
+_GRACE_S: Final = 1.0
+
+
+class _Over(Exception):  # noqa: N818  (an end that we choose, not a failure)
+    """A stream ends, and the agent is told why."""
+
+    def __init__(self, code: Any, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Service:
+    """A coordinator that serves. `run` is its whole life; a PolicyError ends it."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._zero = time.monotonic()
+        self._beat = config.stale / 4
+        self._planner = Planner(config.policy, config.network, config.control, config.stale)
+        self._heard = asyncio.Event()
+        self._bells: dict[Host, asyncio.Event] = {}
+
+    @property
+    def _now(self) -> float:
+        return time.monotonic() - self._zero
+
+    async def run(self, stop: asyncio.Event, ready: Any) -> None:
+        """Serve until `stop`; `ready()` is called once agents can come. ScenarioError if it cannot listen."""
+        config = self._config
+        streams = len(config.network.names) + _SPARE_STREAMS
+        options = [("grpc.max_receive_message_length", wire.MAX_MESSAGE), ("grpc.so_reuseport", 0)]
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=streams)
+        method = grpc.stream_stream_rpc_method_handler(self._follow)
+        handlers = grpc.method_handlers_generic_handler(wire.SERVICE, {wire.METHOD: method})
+        server.add_generic_rpc_handlers((handlers,))
+        host, port = config.listen
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if config.tls is None:
+                server.add_insecure_port(address)
+            else:
+                server.add_secure_port(address, _credentials(config.tls))
+        except RuntimeError:
+            raise ScenarioError(f"listen: {address} cannot be had: another program may have it") from None
+        await server.start()
+        try:
+            ready()
+            await self._decide(stop)
+        finally:
+            await server.stop(_GRACE_S)
+
+    async def _decide(self, stop: asyncio.Event) -> None:
+        """Go round: take what was heard, decide what is due, wake the streams that have something to tell."""
+        stopping = asyncio.ensure_future(stop.wait())
+        while not stop.is_set():
+            self._heard.clear()
+            wake = self._planner.turn(self._now)
+            for host, bell in self._bells.items():
+                if self._planner.has_news(host):
+                    bell.set()
+            await asyncio.sleep(TICK_S)
+            hearing = asyncio.ensure_future(self._heard.wait())
+            left = None if wake == float("inf") else max(0.0, wake - self._now)
+            await asyncio.wait({hearing, stopping}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            hearing.cancel()
+        stopping.cancel()
+
+    # -------------------------------------------------------------- one agent
+
+    async def _follow(self, requests: Any, context: Any) -> None:
+        del requests  # the stream is read by context.read(), which tells its end from a message
+        try:
+            host = await self._welcome(context)
+        except Unwelcome as error:
+            _LOG.warning("agent refused: %s", error)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except (wire.WireError, TimeoutError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"hello: {str(error) or 'none came'}")
+        if host is None:
+            return
+        _LOG.info("agent of %s is here", host.name)
+        bell = self._bells[host] = asyncio.Event()
+        tasks = [
+            asyncio.ensure_future(self._speak(context, host, bell)),
+            asyncio.ensure_future(self._listen(context, host)),
+        ]
+        ended: list[BaseException | None] = []
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._bells[host]
+            self._planner.part(host)
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        over = next((one for one in ended if isinstance(one, _Over)), None)
+        _LOG.info("agent of %s has gone%s", host.name, f": {over}" if over else "")
+        if over is not None:
+            await context.abort(over.code, str(over))
+
+    async def _welcome(self, context: Any) -> Host | None:
+        async with asyncio.timeout(_HELLO_S):
+            packet = await context.read()
+        if packet is grpc.aio.EOF:
+            return None
+        hello = wire.read_hello(packet)
+        if self._config.tls is not None:
+            names = _names_of(context)
+            if hello.host not in names:
+                has = ", ".join(sorted(names)) or "no name"
+                raise Unwelcome(f"host {hello.host!r}: the certificate is for {has}: see its subjectAltName")
+        host = self._planner.join(hello, self._now, proven=self._config.tls is not None)
+        await context.write(wire.welcome_bytes(wire.Welcome(self._config.policy.name, self._beat)))
+        return host
+
+    async def _listen(self, context: Any, host: Host) -> None:
+        """Take reports until the stream ends. _Over if we end it."""
+        while (packet := await context.read()) is not grpc.aio.EOF:
+            self._check_current(host)
+            try:
+                self._planner.hear(host, wire.read_report(packet), self._now)
+            except (wire.WireError, ReportError) as error:
+                raise _Over(grpc.StatusCode.INVALID_ARGUMENT, f"report: {error}") from None
+            self._heard.set()
+
+    async def _speak(self, context: Any, host: Host, bell: asyncio.Event) -> None:
+        """Tell the agent what is new, and after a beat without news just that we live. _Over if we end it."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._beat):
+                    await bell.wait()
+            bell.clear()
+            self._check_current(host)
+            await context.write(wire.plan_bytes(self._planner.tell(host, self._now)))
+            if self._planner.has_news(host):
+                bell.set()
+
+    def _check_current(self, host: Host) -> None:
+        if not self._planner.is_current(host):
+            why = f"host {host.name}: a newer session has begun, or this one was silent too long"
+            raise _Over(grpc.StatusCode.ABORTED, why)
+
+
+def _names_of(context: Any) -> set[str]:
+    """The names in a client's certificate, which gRPC has checked against the certificate authority."""
+    return {
+        name.decode("utf-8", "replace")
+        for name in context.auth_context().get("x509_subject_alternative_name", ())
+    }
+
+
+def _credentials(tls: Tls) -> Any:
+    """Mutual TLS. The files are read again for every connection, so that they can be renewed in place."""
+
+    def read() -> Any:
+        pem = [pem_of(path, secret=path == tls.key) for path in (tls.key, tls.cert, tls.ca)]
+        return grpc.ssl_server_certificate_configuration([(pem[0], pem[1])], root_certificates=pem[2])
+
+    def again() -> Any:
+        try:
+            return read()
+        except ScenarioError as error:
+            _LOG.warning("the certificates in use stay: %s", error)
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(read(), again, require_client_authentication=True)

@@ -1,0 +1,421 @@
+"""Coordinator and agents as processes: certificates, marks on sockets and the wire, and what holds when."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from namespaces import Space, wire
+from test_agent_outside import free_port
+from test_hostagent import BASE, agent
+
+from hostagent import client
+from netsched.coordinator import wire as messages
+from netsched.coordinator.wire import FlowState, Hello, Report
+from netsched.marking import dscp_of
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PATH = f"/{messages.SERVICE}/{messages.METHOD}"
+
+# ------------------------------------------------------------------ certificates
+
+
+class Authority:
+    """Signs certificates of hosts; files in PEM under `folder`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        made = self._builder(subject, self._key).add_extension(
+            x509.BasicConstraints(True, None), critical=True
+        )
+        self._subject = subject
+        self.ca = self._write(
+            "ca", made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
+
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._name)]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(minutes=5))
+            .not_valid_after(now + datetime.timedelta(hours=1))
+        )
+
+    def _write(self, name: str, content: bytes) -> str:
+        path = self._folder / f"{self._name}-{name}.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        return str(path)
+
+    def issue(self, name: str, *addresses: str) -> dict[str, str]:
+        """The `ca`, `cert` and `key` of a host that is called `name` and has these addresses."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = [x509.DNSName(name), *(x509.IPAddress(ipaddress.ip_address(one)) for one in addresses)]
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        built = self._builder(subject, key).add_extension(x509.SubjectAlternativeName(names), critical=False)
+        cert = built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        secret = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return {"ca": self.ca, "cert": self._write(name, cert), "key": self._write(f"{name}-key", secret)}
+
+
+# ------------------------------------------------------------------ processes
+
+
+@contextlib.contextmanager
+def coordinator(folder: Path, settings: dict, where: Space | None = None):
+    """A running coordinator; yields its process, which the test may kill."""
+    file = folder / "coordinator.yaml"
+    file.write_text(json.dumps({"version": 1, "policy": "sebf", "stale": "2s"} | settings))
+    ready, ready_child = os.pipe()
+    argv = [
+        sys.executable,
+        "-m",
+        "netsched",
+        "coordinator",
+        "--config",
+        str(file),
+        "--ready-fd",
+        str(ready_child),
+    ]
+    process = subprocess.Popen(
+        argv if where is None else where.argv(*argv), pass_fds=[ready_child], cwd=ROOT, stderr=subprocess.PIPE
+    )
+    os.close(ready_child)
+    killed = False
+    try:
+        with os.fdopen(ready) as pipe:
+            said = pipe.read()
+        if said != "ready\n":
+            _, errors = process.communicate(timeout=10)
+            pytest.fail(f"coordinator ended with {process.returncode}: {errors.decode()}")
+        yield process
+    finally:
+        killed = process.poll() is not None
+        if not killed:
+            process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=10)
+    assert process.returncode == (-signal.SIGKILL if killed else 0), errors.decode()
+    assert b"Traceback" not in errors, errors.decode()
+
+
+def wait_until(holds, seconds: float = 10.0):
+    """What `holds` returns, as soon as it is true."""
+    end = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < end, f"not within {seconds:g} s; last: {found!r}"
+        time.sleep(0.02)
+    return found
+
+
+def standing(path: str) -> dict:
+    with client.connect(path, timeout=2, strict=True) as us:
+        return us.status()["coordinator"]
+
+
+SWITCH = {"kind": "single_switch", "hosts": 3, "rate": "1Gbit/s"}
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    """A coordinator with certificates on loopback: (its port, the authority, its folder)."""
+    folder = tmp_path_factory.mktemp("secure")
+    authority, port = Authority(folder, "site"), free_port()
+    settings = {
+        "listen": f"127.0.0.1:{port}",
+        "fabric": SWITCH,
+        "tls": authority.issue("coordinator", "127.0.0.1"),
+    }
+    with coordinator(folder, settings):
+        yield port, authority, folder
+
+
+def stream(port: int, files: dict[str, str] | None, sent: list[bytes], *, hold: float = 0.0) -> list[bytes]:
+    """What the coordinator answers to these messages. grpc.RpcError as it says."""
+    target = f"127.0.0.1:{port}"
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    if files is None:
+        channel = grpc.insecure_channel(target, options)
+    else:
+        ca, cert, key = (
+            Path(files[name]).read_bytes() if name in files else None for name in ("ca", "cert", "key")
+        )
+        channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(ca, key, cert), options)
+
+    def outgoing():
+        yield from sent
+        time.sleep(hold)
+
+    with channel:
+        return list(channel.stream_stream(PATH)(outgoing(), timeout=10))
+
+
+HELLO = messages.hello_bytes(Hello("h1", 8, {}))
+
+# ------------------------------------------------------------------ who may come
+
+
+def test_an_agent_with_its_certificate_is_followed_and_told_its_plan(secure, tmp_path):
+    port, authority, _ = secure
+    files = authority.issue("h1")
+    config = BASE | {"coordinator": {"address": f"127.0.0.1:{port}", "host": "h1"} | files}
+    with agent(tmp_path, config) as (path, _), client.connect(path, job="a", timeout=2, strict=True) as us:
+        wait_until(lambda: standing(path)["standing"] == "following")
+        flow = us.flow("f", coflow="c", size=1e6, peer="h2")
+        flow.wait(for_plan=5.0)
+        assert flow.guidance.source == "plan"
+        lost = us.flow("g", coflow="c", size=1e6, peer="h9")
+        wait_until(lambda: lost.sent(0).refused)
+        assert lost.guidance.refused == "peer 'h9' is no host of the coordinator's fabric"
+        shown = standing(path)
+        assert shown["policy"] == "sebf" and shown["flows"] == 2 and shown["why"] == ""
+        done = subprocess.run(
+            [sys.executable, "-m", "hostagent", "status", "--socket", path],
+            check=False,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert f"coordinator 127.0.0.1:{port} followed, policy sebf, plan" in done.stdout
+
+
+@pytest.mark.parametrize("who", ["stranger", "nobody", "plaintext"])
+def test_a_client_without_a_valid_certificate_gets_nothing(secure, tmp_path, who):
+    port, authority, _ = secure
+    good = authority.issue("h1")
+    files = {
+        "stranger": Authority(tmp_path, "elsewhere").issue("h1") | {"ca": good["ca"]},
+        "nobody": {"ca": good["ca"]},
+        "plaintext": None,
+    }[who]
+    with pytest.raises(grpc.RpcError) as refused:
+        stream(port, files, [HELLO])
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert stream(port, good, [HELLO])[0] == messages.welcome_bytes(messages.Welcome("sebf", 0.5))
+
+
+def test_a_certificate_is_good_for_its_own_host_only(secure):
+    port, authority, _ = secure
+    with pytest.raises(grpc.RpcError) as refused:
+        stream(port, authority.issue("h2"), [HELLO])
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "host 'h1': the certificate is for h2" in refused.value.details()
+
+
+def test_an_agent_believes_no_coordinator_of_another_authority(secure, tmp_path):
+    port, authority, _ = secure
+    stranger = Authority(tmp_path, "elsewhere")
+    files = authority.issue("h1") | {"ca": stranger.ca}
+    config = BASE | {"coordinator": {"address": f"127.0.0.1:{port}", "host": "h1"} | files}
+    with agent(tmp_path, config) as (path, _):
+        shown = wait_until(lambda: (found := standing(path))["why"].startswith("unavailable") and found)
+        assert shown["standing"] == "local" and shown["heard_s_ago"] is None
+
+
+def test_a_key_that_everybody_may_read_is_not_used(secure, tmp_path):
+    port, authority, _ = secure
+    files = authority.issue("h3")
+    Path(files["key"]).chmod(0o644)
+    config = BASE | {"coordinator": {"address": f"127.0.0.1:{port}", "host": "h3"} | files}
+    with agent(tmp_path, config) as (path, _):
+        shown = wait_until(lambda: (found := standing(path))["why"].startswith("coordinator") and found)
+        assert "mode 0644 lets everybody read this key: chmod o=" in shown["why"]
+        Path(files["key"]).chmod(0o600)
+        wait_until(lambda: standing(path)["standing"] == "following")
+
+
+def test_other_words_than_the_protocol_s_end_the_stream_and_nothing_else(secure):
+    port, authority, _ = secure
+    files, other = authority.issue("h1"), authority.issue("h2")
+    rng = random.Random(3)
+    flow = FlowState(1, 0, "j", "c", "h3", 1e6, 0.0, 0, 1, 0.0, True)
+    good = messages.report_bytes(Report(flows=(flow,), done=(5,), closed=((0, "j", "c"),)))
+    bad = [b"", b"{}", b"[]", b"\xff" * 100, b"[" * 100_000, messages.hello_bytes(Hello("h1", 8, {}))]
+    bad += [good[: rng.randrange(len(good))] + rng.randbytes(3) for _ in range(40)]
+    bad += [b'{"v": 1, "report": {"flows": [{"id": -1}]}}', b'{"v": 1, "report": {"sent": [[1, 1e400]]}}']
+    for packet in bad:
+        with pytest.raises(grpc.RpcError) as refused:
+            stream(port, files, [HELLO, good, packet], hold=5)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT, packet
+    for packet in bad:
+        with contextlib.suppress(grpc.RpcError):
+            stream(port, files, [packet])
+    with pytest.raises(grpc.RpcError) as refused:
+        stream(port, files, [HELLO, b" " * (messages.MAX_MESSAGE + 1)], hold=5)
+    assert refused.value.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
+    with pytest.raises(grpc.RpcError) as refused:
+        stream(port, files, [messages.hello_bytes(Hello("h1", 4, {}))])
+    assert "queues = 4, but plans are made for 8" in refused.value.details()
+    # It still plans: for a flow of another host, and for the one that all this came from.
+    for name, certificate in (("h2", other), ("h1", files)):
+        answers = stream(port, certificate, [messages.hello_bytes(Hello(name, 8, {})), good], hold=0.5)
+        plans = [messages.read_answer(answer) for answer in answers[1:]]
+        assert any(share.decided for plan in plans for share in plan.flows.values())
+
+
+def test_two_coordinators_do_not_share_an_address(secure):
+    port, _, folder = secure
+    argv = [sys.executable, "-m", "netsched", "coordinator", "--config", str(folder / "coordinator.yaml")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stderr
+    assert f"error: listen: 127.0.0.1:{port} cannot be had" in done.stderr and "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------ what it does
+
+
+class Job:
+    """A process of tests/coordinated_job.py in a namespace."""
+
+    def __init__(self, where: Space, *argv: str) -> None:
+        script = [sys.executable, str(HERE / "coordinated_job.py"), *argv]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(where.argv(*script), env=env, **pipes)
+
+    def line(self) -> str:
+        return self.process.stdout.readline()
+
+    def say(self, words: str) -> dict:
+        self.process.stdin.write(words + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.line())
+
+    def until(self, source: str) -> dict:
+        """What the agent says as soon as it goes by `source` and the socket is marked for it."""
+        return wait_until(
+            lambda: (
+                (found := self.say("look"))["source"] == source
+                and found["tos"] >> 2 == dscp_of(found["class"])
+                and found
+            )
+        )
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=10)
+        self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def capture(where: Space, interface: str, file: Path):
+    process = subprocess.Popen(
+        where.argv(sys.executable, str(HERE / "capture.py"), interface, str(file)),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        lost = process.wait(timeout=10)
+        process.stdout.close()
+    assert lost == 0, "the capture is not complete"
+
+
+def marks(file: Path, source: str) -> dict[int, set[int]]:
+    """DSCPs of the TCP segments with data that `source` sent, by the port that they went to."""
+    data, at, found = file.read_bytes(), 24, {}
+    while at < len(data):
+        _, _, length, _ = struct.unpack_from("=IIII", data, at)
+        frame, at = data[at + 16 : at + 16 + length], at + 16 + length
+        if frame[12:14] != b"\x08\x00" or frame[23] != 6 or socket.inet_ntoa(frame[26:30]) != source:
+            continue
+        header, total = (frame[14] & 15) * 4, struct.unpack_from("!H", frame, 16)[0]
+        tcp = 14 + header
+        if total - header - (frame[tcp + 12] >> 4) * 4 > 0:
+            found.setdefault(struct.unpack_from("!H", frame, tcp + 2)[0], set()).add(frame[15] >> 2)
+    return found
+
+
+@pytest.mark.root
+def test_two_jobs_are_marked_in_the_policy_s_order_while_the_coordinator_comes_and_goes(tmp_path):
+    authority = Authority(tmp_path, "site")
+    rules = [{"job": "small", "class": 6}, {"job": "large", "class": 5}]
+    with contextlib.ExitStack() as stack:
+        left, right = stack.enter_context(wire())
+        address = {"h1": "10.9.0.1", "h2": "10.9.0.2"}
+        settings = {
+            "listen": "10.9.0.1:9471",
+            "tls": authority.issue("coordinator", "10.9.0.1"),
+            "fabric": SWITCH | {"hosts": 2},
+            "hosts": {name: {"addresses": [one]} for name, one in address.items()},
+        }
+        agents = {}
+        for name, where in (("h1", left), ("h2", right)):
+            folder = tmp_path / name
+            folder.mkdir()
+            follow = {"address": "10.9.0.1:9471", "host": name, "keep": "1500ms"} | authority.issue(name)
+            config = BASE | {"coordinator": follow, "rules": rules}
+            agents[name], _ = stack.enter_context(agent(folder, config, where))
+        jobs, ports = {}, {}
+        size = {"small": 400_000, "large": 9_000_000}
+        sinks = {
+            (job, peer): Job(where, "sink", address[peer])
+            for job in size
+            for peer, where in (("h1", left), ("h2", right))
+        }
+        for end in sinks.values():
+            stack.callback(end.close)
+        for (job, peer), end in sinks.items():
+            here, where = ("h2", right) if peer == "h1" else ("h1", left)
+            ports[job, here] = int(end.line())
+            to = (address[peer], str(ports[job, here]))
+            jobs[job, here] = made = Job(where, "send", agents[here], job, "step 1", str(size[job]), *to)
+            stack.callback(made.close)
+
+        # Nobody has planned yet: the rules of each host.
+        for (job, _), one in jobs.items():
+            assert one.until("rule")["class"] == {"small": 6, "large": 5}[job]
+        with coordinator(tmp_path, settings, left) as process:
+            planned = {key: one.until("plan")["class"] for key, one in jobs.items()}
+            assert planned["small", "h1"] == planned["small", "h2"]
+            assert planned["large", "h1"] == planned["large", "h2"]
+            # SEBF: 0.4 MB before 9 MB at ports of equal rate.
+            assert planned["small", "h1"] < planned["large", "h1"]
+            with capture(right, "right", tmp_path / "wire.pcap"):
+                for one in jobs.values():
+                    one.say("send 100000")
+            seen = marks(tmp_path / "wire.pcap", address["h1"])
+            wanted = {ports[job, "h1"]: {dscp_of(planned[job, "h1"])} for job in size}
+            assert {port: seen.get(port) for port in wanted} == wanted
+            process.kill()
+            process.wait(timeout=10)
+        begin = time.monotonic()
+        assert {key: one.until("kept")["class"] for key, one in jobs.items()} == planned
+        for (job, _), one in jobs.items():
+            assert one.until("rule")["class"] == {"small": 6, "large": 5}[job]
+        assert time.monotonic() - begin > 0.7, (
+            "the last plan was to hold for 1.5 s after its last word (0.5 s a beat)"
+        )
+        with coordinator(tmp_path, settings, left):
+            again = {key: one.until("plan")["class"] for key, one in jobs.items()}
+            assert again["small", "h1"] == again["small", "h2"] < again["large", "h1"] == again["large", "h2"]
+            # A job that ends makes room in the plan: its flow is no longer anywhere.
+            jobs["small", "h1"].close()
+            assert wait_until(lambda: standing(agents["h1"])["flows"] == 1)
