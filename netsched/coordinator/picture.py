@@ -56,7 +56,7 @@ class Camera:
         whole = registry.coflows()
         coflows = sorted(whole.values(), key=lambda one: one.number)
         row_of = {one.key: row for row, one in enumerate(coflows)}
-        flows = [flow for flow in registry.flows() if flow.state.key in row_of]
+        flows = [flow for flow in registry.flows() if flow.key in row_of]
         flows.sort(key=lambda flow: (flow.release, flow.number))
         wanted = None if shown is None else {flow.number for flow in shown}
         active = [
@@ -109,21 +109,24 @@ class Camera:
 
         Which of several equal paths the network takes is its secret; the engines' own hash stands for it.
         """
-        src = np.array([flow.src for flow in flows], np.int64)
-        dst = np.array([flow.dst for flow in flows], np.int64)
-        salt = np.array([flow.number for flow in flows], np.int64)
-        index = self._fabric.choose_path(0, src, dst, salt)
-        rows = np.empty(len(flows), np.int64)
-        for at, key in enumerate(zip(src.tolist(), dst.tolist(), index.tolist(), strict=True)):
-            row = self._row_of_path.get(key)
-            if row is None:
-                row = self._row_of_path[key] = len(self._row_of_path)
-                self._links += self._fabric.path(*key).tolist()
-                self._indptr.append(len(self._links))
-            rows[at] = row
-        if len(self._table[0]) != len(self._indptr):
+        new = [flow for flow in flows if flow.path < 0]
+        if new:
+            src, dst, salt = (
+                np.array(column, np.int64)
+                for column in zip(*((f.src, f.dst, f.number) for f in new), strict=True)
+            )
+            index = self._fabric.choose_path(0, src, dst, salt).tolist()
+            for flow, p in zip(new, index, strict=True):
+                flow.path = self._row(flow.src, flow.dst, p)
             self._table = np.array(self._indptr, np.int64), np.array(self._links, np.int64)
-        return rows
+        return np.array([flow.path for flow in flows], np.int64)
+
+    def _row(self, src: int, dst: int, p: int) -> int:
+        row = self._row_of_path.setdefault((src, dst, p), len(self._row_of_path))
+        if row == len(self._indptr) - 1:
+            self._links += self._fabric.path(src, dst, p).tolist()
+            self._indptr.append(len(self._links))
+        return row
 
 
 def _workload(flows: Sequence[Flow], coflows: Sequence[Coflow], row_of: dict[CoflowKey, int]) -> Workload:
@@ -147,7 +150,7 @@ def _workload(flows: Sequence[Flow], coflows: Sequence[Coflow], row_of: dict[Cof
             deadline=np.array([one.deadline for one in coflows], np.float64),
         ),
         flows=Flows(
-            coflow=np.array([row_of[flow.state.key] for flow in flows], np.int64),
+            coflow=np.array([row_of[flow.key] for flow in flows], np.int64),
             src=np.array([flow.src for flow in flows], np.int64),
             dst=np.array([flow.dst for flow in flows], np.int64),
             size=np.array([flow.state.size for flow in flows], np.float64),

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ class Unwelcome(Exception):  # noqa: N818  (an answer to an agent, not a failure
     """An agent that cannot be taken on; the text says why and what would be right."""
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """What is in effect for a flow. `not_before` in seconds of the coordinator's clock, `cap` in bytes/s."""
 
     cls: int
@@ -199,7 +198,7 @@ class Planner:
             raise PolicyError(f"policy {name}: a local policy is asked once per flow and has no review")
 
     def _interim(self, flow: Flow) -> Order:
-        of_coflow = np.array([self._class_of.get(flow.state.key, -1)])
+        of_coflow = np.array([self._class_of.get(flow.key, -1)])
         return Order(int(interim_class(of_coflow)[0]), -math.inf, math.inf, False)
 
     def _put(self, orders: list[tuple[Flow, Order]]) -> None:
@@ -209,7 +208,7 @@ class Planner:
             if flow.over:
                 continue
             if order.decided:
-                self._class_of[flow.state.key] = order.cls
+                self._class_of[flow.key] = order.cls
             if self._orders.get(flow) != order:
                 self._orders[flow] = order
                 self._untold[flow.host].add(flow.state.id)

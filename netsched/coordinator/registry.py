@@ -29,17 +29,20 @@ class ReportError(Exception):
 class Flow:
     """A reported flow. `number` counts flows in the order in which they became known.
 
-    `src` and `dst` are host ordinals, `release` seconds of the coordinator's clock, `sent` bytes.
+    `src` and `dst` are host ordinals, `release` seconds of the coordinator's clock, `sent` bytes, `path` the
+    row of its path in the table of whoever looks (-1: not looked up).
     """
 
     host: str
     number: int
+    key: CoflowKey
     state: FlowState
     src: int
     dst: int
     release: float
     sent: float
     over: bool = False
+    path: int = -1
 
 
 @dataclass
@@ -151,7 +154,7 @@ class Registry:
         for number in report.done:
             flow = host.flows.get(number)
             if flow is not None:
-                ended = host.ended.setdefault(flow.state.key, Ended())
+                ended = host.ended.setdefault(flow.key, Ended())
                 ended.flows += 1
                 ended.size += flow.state.size
                 self._drop(host, flow)
@@ -176,14 +179,23 @@ class Registry:
             host.refused[state.id] = f"peer {state.peer[:40]!r} is this host itself"
         else:
             host.refused.pop(state.id, None)
-            flow = Flow(host.name, next(self._numbers), state, host.ordinal, dst, now - state.age, state.sent)
+            flow = Flow(
+                host.name,
+                next(self._numbers),
+                state.key,
+                state,
+                host.ordinal,
+                dst,
+                now - state.age,
+                state.sent,
+            )
             host.flows[state.id] = flow
             self._part_new(state.key)
             if state.active:
                 self._released(flow)
 
     def _changed(self, flow: Flow, state: FlowState, dst: int | None, now: float) -> None:
-        if state.key != flow.state.key or dst != flow.dst:
+        if state.key != flow.key or dst != flow.dst:
             raise ReportError(f"flow {state.id}: a flow keeps its job, coflow and peer")
         was_active = flow.state.active
         if was_active and not state.active:
@@ -194,7 +206,7 @@ class Registry:
             self._released(flow)
 
     def _released(self, flow: Flow) -> None:
-        known = self._known[flow.state.key]
+        known = self._known[flow.key]
         known.arrival = min(known.arrival, flow.release)
         self.events |= Event.FLOW_RELEASED | (Event.NONE if known.active else Event.COFLOW_RELEASED)
         known.active += 1
@@ -204,10 +216,10 @@ class Registry:
         del host.flows[flow.state.id]
         flow.over = True
         if flow.state.active:
-            known = self._known[flow.state.key]
+            known = self._known[flow.key]
             known.active -= 1
             self.events |= Event.FLOW_FINISHED | (Event.NONE if known.active else Event.COFLOW_FINISHED)
-        self._part_gone(flow.state.key)
+        self._part_gone(flow.key)
 
     def _part_new(self, key: CoflowKey) -> None:
         if key not in self._known:
@@ -234,7 +246,7 @@ class Registry:
         }
         for host in self.hosts.values():
             for flow in host.flows.values():
-                one = found.get(flow.state.key)
+                one = found.get(flow.key)
                 if one is not None:
                     one.n_flows += 1
                     one.size += flow.state.size
