@@ -75,6 +75,7 @@ class Uplink:
                 "coordinator: no module grpc: pip install 'netsched[coordinator]'"
             ) from None
         self._grpc: Any = grpc
+        self._lost = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         self._config = config
         self._hello = hello
         self._wake_fd = wake_fd
@@ -132,6 +133,9 @@ class Uplink:
                     self._tell(News(line, message))
             return heard, "it ended the stream"
         except self._grpc.RpcError as error:
+            # If the coordinator does not want us, coming back at once does not help: two agents of one name
+            # would take each other's place as fast as they can.
+            heard = heard and error.code() in self._lost
             return heard, f"{error.code().name.lower()}: {' '.join(str(error.details()).split())[:200]}"
         except ScenarioError as error:
             return heard, f"coordinator: {error}"

@@ -31,7 +31,7 @@ from netsched.coordinator.wire import (
 from netsched.errors import PolicyError, ScenarioError
 from netsched.fabrics import build
 from netsched.model import Control, Event, Plan, Spec, View
-from netsched.policies import make
+from netsched.policies import POLICIES, make
 from netsched.policies.base import plan_of
 from netsched.policies.sebf import Sebf
 from netsched.simulate import simulate
@@ -323,6 +323,23 @@ def test_a_decision_takes_effect_after_the_delay_and_the_next_is_made_after_the_
     assert what.decisions == 2
     what.turn(1.2)
     assert told(what, host, 1.2)[2].decided
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_policy_of_the_simulator_plans_for_agents(name):
+    what = planner(make(Spec(name, {})))
+    host, other = join(what, "h1"), join(what, "h3")
+    what.hear(host, Report(flows=(flow(1, "large", 8e6), flow(2, "small", 1e6))), 0.0)
+    what.hear(other, Report(flows=(flow(1, "large", 8e6),)), 0.0)
+    what.turn(0.0)
+    for agent in (host, other):
+        shares = told(what, agent, 0.0)
+        assert shares.keys() == agent.flows.keys() and all(share.decided for share in shares.values())
+    what.hear(host, Report(sent=((1, 4e6), (2, 1e6))), 1.0)
+    what.turn(1.0)
+    what.hear(host, Report(done=(2,)), 1.5)
+    what.turn(1.5)
+    assert what.decisions >= 1
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from hostagent import logs
 from netsched.control import Cadence, decide, interim_class
 from netsched.coordinator.picture import Camera
 from netsched.coordinator.registry import Flow, Host, Registry
@@ -139,9 +140,8 @@ class Planner:
         """Do what is due; returns when the next thing is, inf for "when somebody says something"."""
         for host in list(self.registry.hosts.values()):
             if now - host.heard >= self._stale:
-                _LOG.warning(
-                    "host %s not heard for %.3g s: its flows no longer count", host.name, self._stale
-                )
+                about: dict[str, logs.Value] = {"host": host.name, "seconds": self._stale}
+                _LOG.warning("agent silent, its flows no longer count", extra=logs.fields(about))
                 self._forget(host.name)
         fresh = [flow for flow in self.registry.fresh if not flow.over]
         self.registry.fresh.clear()

@@ -15,6 +15,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from hostagent import logs
 from netsched.coordinator import wire
 from netsched.coordinator.config import Config, Tls
 from netsched.coordinator.pem import pem_of
@@ -101,13 +102,13 @@ class Service:
         try:
             host = await self._welcome(context)
         except Unwelcome as error:
-            _LOG.warning("agent refused: %s", error)
+            _LOG.warning("agent refused", extra=logs.fields({"why": str(error)}))
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         except (wire.WireError, TimeoutError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"hello: {str(error) or 'none came'}")
         if host is None:
             return
-        _LOG.info("agent of %s is here", host.name)
+        _LOG.info("agent is here", extra=logs.fields({"host": host.name}))
         bell = self._bells[host] = asyncio.Event()
         tasks = [
             asyncio.ensure_future(self._speak(context, host, bell)),
@@ -123,7 +124,7 @@ class Service:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         over = next((one for one in ended if isinstance(one, _Over)), None)
-        _LOG.info("agent of %s has gone%s", host.name, f": {over}" if over else "")
+        _LOG.info("agent has gone", extra=logs.fields({"host": host.name, "why": str(over or "")}))
         if over is not None:
             await context.abort(over.code, str(over))
 
@@ -189,7 +190,7 @@ def _credentials(tls: Tls) -> Any:
         try:
             return read()
         except ScenarioError as error:
-            _LOG.warning("the certificates in use stay: %s", error)
+            _LOG.warning("certificates in use stay", extra=logs.fields({"why": str(error)}))
             return None
 
     return grpc.dynamic_ssl_server_credentials(read(), again, require_client_authentication=True)
