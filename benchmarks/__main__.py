@@ -1,6 +1,6 @@
 """How long the simulator takes, one subject at a time or all.
 
-python -m benchmarks [trace | simgrid | growth | rings] [--repeat N] [options of the subject]
+python -m benchmarks [trace | simgrid | growth | rings | agent] [--repeat N] [options of the subject]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 import subprocess
 import sys
 
-from benchmarks import against_simgrid, growth, public_trace, rings
+from benchmarks import against_simgrid, agent, growth, public_trace, rings
 from benchmarks.measure import Subject, machine
 from netsched.errors import NetschedError
 
@@ -18,6 +18,7 @@ SUBJECTS: dict[str, Subject] = {
     "simgrid": against_simgrid,
     "growth": growth,
     "rings": rings,
+    "agent": agent,
 }
 
 

@@ -171,8 +171,9 @@ def _run(options: argparse.Namespace) -> int:
     from hostagent.config import load  # noqa: PLC0415
     from hostagent.notify import write_ready  # noqa: PLC0415
 
+    config = load(options.config)
     safety.check_file(options.config, "--config")
-    Agent(load(options.config)).run(lambda: write_ready(options.ready_fd))
+    Agent(config).run(lambda: write_ready(options.ready_fd))
     return 0
 
 

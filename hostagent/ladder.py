@@ -23,6 +23,8 @@ NFT_TUPLE: Final = "nft-tuple"
 PIDFD: Final = "pidfd"
 LEVELS: Final = (SELF, DESCRIPTOR, CGROUP_BPF, NFT_CGROUP, NFT_TUPLE, PIDFD)
 DEFAULT_LADDER: Final = (DESCRIPTOR, SELF)
+PROVEN: Final = frozenset({DESCRIPTOR, PIDFD, NFT_TUPLE})
+"""Levels at which the kernel has said whose the socket is; of SELF there is only the user's word."""
 
 _MEANS: Final[Mapping[str, str]] = {
     SELF: "the job's process marks its own socket",

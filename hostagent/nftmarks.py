@@ -18,6 +18,7 @@ from netsched import marking
 from netsched.errors import CapabilityError, NetschedError
 
 TABLE: Final = "netsched_marks"
+CHAIN: Final = "marks"
 _TIMEOUT_S: Final = 20.0
 _OPTIONS: Final = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_SOCKET and CONFIG_SOCK_CGROUP_DATA"
 
@@ -72,7 +73,7 @@ class NftMarks:
             for version, kind in (("4", "ipv4_addr"), ("6", "ipv6_addr")):
                 ends = f"{kind} . inet_service . {kind} . inet_service"
                 lines.append(f"  set c{cls}v{version} {{ type {ends}; flags timeout; }}")
-        lines += ["  chain mark {", "    type filter hook output priority mangle; policy accept;"]
+        lines += [f"  chain {CHAIN} {{", "    type filter hook output priority mangle; policy accept;"]
         for group, cls in self._groups:
             for family in ("ip", "ip6"):
                 which = f'socket cgroupv2 level {group.level} "{group.nft_path}"'

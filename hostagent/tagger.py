@@ -246,9 +246,9 @@ class Tagger:
         level: str,
     ) -> None:
         if result.ok and self.config.mode != "observe":
-            who = {"uid": connection.peer.uid, "job": connection.job, "owner": connection.number}
             cookie, here = known
-            self.ledger.note(Record(cookie, here, cls=cls, dscp=result.dscp, level=level, group=group, **who))
+            uid, job, owner = connection.peer.uid, connection.job, connection.number
+            self.ledger.note(Record(cookie, here, uid, job, cls, result.dscp, level, group, owner))
 
 
 def observed(fd: int, dscp: int) -> Tagged:

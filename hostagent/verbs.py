@@ -171,11 +171,7 @@ class Verbs:
             address = protocol.address(local, "local")
             pairs = [(self.ledger.get(c), one) for c, one in found.items() if one.local == address]
         uid = connection.peer.uid
-        owned = [
-            (record, one)
-            for record, one in pairs
-            if self._rules(uid) or uid == (one.uid if one is not None else record.uid if record else -1)
-        ]
+        owned = [pair for pair in pairs if self._rules(uid) or _owns(uid, *pair)]
         shown = [ladder.describe(record, one, self._by_host(one)) for record, one in owned[:_SHOWN]]
         levels = sorted({str(one["level"]) for one in shown} or {""})
         steps = {level: [vars(step) for step in self._steps(level)] for level in levels}
@@ -243,3 +239,10 @@ class Verbs:
         if self.host is not None and self.host.conflict:
             wrong.append(f"marks: {self.host.conflict}")
         return wrong
+
+
+def _owns(uid: int, record: Record | None, found: sockdiag.Found | None) -> bool:
+    """Whether a user may hear of a socket: one that it made, or had in its hands when it was marked."""
+    if found is not None and found.uid == uid:
+        return True
+    return record is not None and record.uid == uid and record.level in ladder.PROVEN

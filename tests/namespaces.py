@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Space:
@@ -73,3 +77,30 @@ def wire(mtu: int = 1500) -> Iterator[tuple[Space, Space]]:
             where.ip("addr", "add", f"fd09::{last}/64", "dev", name, "nodad")
             where.ip("link", "set", name, "up")
         yield one, two
+
+
+def within(pid: int, make: Callable[[], socket.socket]) -> socket.socket:
+    """A socket that a thread of ours makes in the network namespace of process `pid`."""
+    made: list[socket.socket | BaseException] = []
+
+    def work() -> None:
+        try:
+            fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+            try:
+                setns(fd)
+            finally:
+                os.close(fd)
+            made.append(make())
+        except BaseException as error:
+            made.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if isinstance(made[0], BaseException):
+        raise made[0]
+    return made[0]
+
+
+def setns(fd: int) -> None:
+    assert ctypes.CDLL(None, use_errno=True).setns(fd, 0x40000000) == 0, os.strerror(ctypes.get_errno())
