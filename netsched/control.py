@@ -113,6 +113,11 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
         raise PolicyError(f"policy {policy.name}: plan.rate has {plan.rate.min()} B/s, must be 0 or more")
     if n and not (plan.weight.min() > 0 and math.isfinite(plan.weight.max())):
         raise PolicyError(f"policy {policy.name}: plan.weight must be positive and finite")
+    watch = plan.watch
+    if watch is not None and not (
+        isinstance(watch, np.ndarray) and watch.shape == (n,) and watch.dtype == np.bool_
+    ):
+        raise PolicyError(f"policy {policy.name}: plan.watch must be None or an array of {n} truth values")
     if not plan.review_in > 0:
         raise PolicyError(f"policy {policy.name}: plan.review_in is {plan.review_in} s, must be more than 0")
 

@@ -19,7 +19,7 @@ WAITING, ACTIVE, DONE = 0, 1, 2
 # Positions in Ledger.count.
 TIMERS, FRESH, ACTIVE_LIST, FLOWS_LEFT, NODES_LEFT, EVENTS, STACK = range(7)
 
-FLOW_RELEASED, FLOW_FINISHED, COFLOW_RELEASED, COFLOW_FINISHED, REVIEW = 1, 2, 4, 8, 16
+FLOW_RELEASED, FLOW_FINISHED, COFLOW_RELEASED, COFLOW_FINISHED, REVIEW, WATCHED_FINISHED = 1, 2, 4, 8, 16, 32
 """The bits of `model.Event`; a test holds the two together."""
 
 
@@ -28,7 +28,8 @@ class Ledger(NamedTuple):
 
     `timer_at`/`timer_node` are a binary heap of task ends and job arrivals (node -1-j: job j arrives);
     `fresh` lists the flows released since the caller last took them; `active` the released ones in
-    order of release (finished ones are swept out by `sweep`). `count` holds the scalars.
+    order of release (finished ones are swept out by `sweep`). The end of a `watched` flow is an event of its
+    own. `count` holds the scalars.
     """
 
     status: np.ndarray
@@ -43,6 +44,7 @@ class Ledger(NamedTuple):
     iteration_left: Ints
     flow_coflow: Ints
     local: np.ndarray
+    watched: np.ndarray
     coflow_left: Ints
     coflow_active: Ints
     coflow_arrival: Floats
@@ -86,6 +88,7 @@ def open_ledger(workload: Workload, local: np.ndarray) -> Ledger:
         iteration_left=np.bincount(node_iteration, minlength=offset[-1]).astype(np.int64),
         flow_coflow=flows.coflow,
         local=local,
+        watched=np.zeros(n_flows, np.int8),
         coflow_left=np.bincount(flows.coflow, minlength=n_coflows).astype(np.int64),
         coflow_active=np.zeros(n_coflows, np.int64),
         coflow_arrival=np.full(n_coflows, np.nan),
@@ -213,6 +216,8 @@ def _end(ledger: Ledger, node: int, t: float) -> None:
         c = ledger.flow_coflow[node]
         ledger.count[FLOWS_LEFT] -= 1
         ledger.count[EVENTS] |= FLOW_FINISHED
+        if ledger.watched[node]:
+            ledger.count[EVENTS] |= WATCHED_FINISHED
         ledger.coflow_finished_bytes[c] += ledger.size[node]
         ledger.coflow_left[c] -= 1
         ledger.coflow_active[c] -= 1

@@ -75,6 +75,50 @@ def rates_in_order(
 
 
 @compiled
+def reserve_until(
+    coflow: Ints,
+    n_coflows: int,
+    time_left: Floats,
+    slack: Floats,
+    remaining: Floats,
+    indptr: Ints,
+    links: Ints,
+    capacity: Floats,
+) -> tuple[Floats, Floats]:
+    """Coflow by coflow, the least rates that end each within its time: bytes/s per flow, and left per link.
+
+    coflow     row of the flow's coflow; they have their turn by row
+    time_left  seconds per coflow: its flows get remaining / time_left, or remaining / Gamma if what is left
+               of the links does not give that much; not positive for one that gets nothing
+    slack      a coflow gets nothing unless Gamma x (1 + slack) is within its time, -1 to give in any case
+    remaining  bytes of the flow
+    indptr     flow f crosses links[indptr[f]:indptr[f+1]]
+    capacity   bytes/s per link
+
+    Gamma is the seconds that the coflow needs on what those before it leave.
+    """
+    first, member = _by_rank(coflow, n_coflows)
+    free = capacity.astype(np.float64).copy()
+    load = np.zeros(len(capacity))
+    rate = np.zeros(len(coflow))
+    for c in range(n_coflows):
+        if time_left[c] <= 0.0:
+            continue
+        flows = member[first[c] : first[c + 1]]
+        gamma = _gamma(flows, remaining, indptr, links, capacity, free, load)
+        if gamma == np.inf or gamma * (1.0 + slack[c]) > time_left[c]:
+            continue
+        for f in flows:
+            rate[f] = remaining[f] / max(gamma, time_left[c])
+            for k in range(indptr[f], indptr[f + 1]):
+                free[links[k]] = max(0.0, free[links[k]] - rate[f])
+    for link in range(len(free)):
+        if free[link] <= _USED_UP * capacity[link]:
+            free[link] = 0.0
+    return rate, free
+
+
+@compiled
 def _gamma(
     flows: Ints, remaining: Floats, indptr: Ints, links: Ints, capacity: Floats, free: Floats, load: Floats
 ) -> float:

@@ -148,6 +148,8 @@ class Event(enum.Flag):
     COFLOW_RELEASED = enum.auto()
     COFLOW_FINISHED = enum.auto()
     REVIEW = enum.auto()
+    WATCHED_FINISHED = enum.auto()
+    """A flow ended that the last plan set `watch` for."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,7 @@ class Plan:
     not_before  seconds of the run before which the flow must not send, -inf for none
     path        index of the path to take, -1 to leave it as it is
     review_in   ask again within so many seconds, inf for "when something happens"
+    watch       flows whose end is a WATCHED_FINISHED event from now on, even before the plan takes effect
     """
 
     rank: Ints
@@ -248,6 +251,7 @@ class Plan:
     not_before: Floats
     path: Ints
     review_in: float = float("inf")
+    watch: npt.NDArray[np.bool_] | None = None
 
 
 class Policy(Protocol):
@@ -290,10 +294,21 @@ class Transport:
 
 @dataclass(frozen=True)
 class Control:
-    """What the coordinator costs: seconds from a decision to its effect, and the least time between two."""
+    """What the coordinator costs, and what its knowledge does. Seconds; 0 is the ideal.
+
+    delay          from a decision to its effect
+    period         least time between two decisions
+    report_period  every host reports the bytes that its flows have sent at 0, 1, 2, ... times this; with 0
+                   the coordinator sees them as they are
+    report_delay   from a report to its arrival at the coordinator
+    report_loss    share of the reports that never arrive, drawn for each host and report
+    """
 
     delay: float = 0.0
     period: float = 0.0
+    report_period: float = 0.0
+    report_delay: float = 0.0
+    report_loss: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -58,15 +58,19 @@ def view(
     events: Event,
     in_flight: Ints = NO_FLOWS,
     class_of_coflow: Ints | None = None,
+    known: Floats | None = None,
 ) -> View:
     """What a policy sees of the given active flows, which have `remaining` bytes (aligned with `flows`).
 
     `in_flight` are flows that have sent everything and not ended: no rows of the view, but their bytes count
     as sent by their coflows. `class_of_coflow` has the class of every coflow of the workload, -1 for none yet
-    (None: no coflow has one).
+    (None: no coflow has one). `known` has the bytes that each flow of the workload is known to have sent, for
+    a coordinator that goes by reports; what flows in fact have sent is then not shown at all.
     """
     columns = fixed.workload.flows
     size = columns.size[flows]
+    if known is not None:
+        remaining = size - known[flows]
     sent = size - remaining
     coflow = columns.coflow[flows]
     coflows, row_of_coflow = _coflow_rows(ledger, coflow)
@@ -88,7 +92,8 @@ def view(
     )
     under_way = np.bincount(row, weights=sent, minlength=len(coflows)).astype(np.float64)
     seen = in_flight[row_of_coflow[columns.coflow[in_flight]] >= 0]
-    np.add.at(under_way, row_of_coflow[columns.coflow[seen]], columns.size[seen])
+    came = columns.size[seen] if known is None else known[seen]
+    np.add.at(under_way, row_of_coflow[columns.coflow[seen]], came)
     return View(
         now=now,
         flows=flow_view,

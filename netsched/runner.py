@@ -41,6 +41,7 @@ class Engine:
 
 
 def _simulate(scenario: Scenario, built: Built, position: int, progress: Progress, log: Path) -> Outcome:
+    from netsched.reports import generator  # noqa: PLC0415
     from netsched.simulate import simulate  # noqa: PLC0415 # numba is loaded for a simulation only
 
     return simulate(
@@ -52,6 +53,7 @@ def _simulate(scenario: Scenario, built: Built, position: int, progress: Progres
         control=scenario.control,
         horizon=scenario.horizon,
         progress=progress,
+        rng=generator(scenario.seed),
     )
 
 

@@ -78,9 +78,23 @@ class _Transport(_Section):
     connections: Literal["per-pair", "per-flow"] = "per-flow"
 
 
+def _share(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
+        return float(value)
+    raise ValueError(f"{shown(value)} is not right: write a share from 0 to below 1, such as 0.01")
+
+
 class _Control(_Section):
     delay: units.Duration = 0.0
     period: units.Duration = 0.0
+    report_period: units.Duration | None = None
+    report_delay: units.Duration = 0.0
+    report_loss: Annotated[float, BeforeValidator(_share)] = 0.0
+
+    def nouns(self) -> Control:
+        # Where only the delay is given, a host reports again when its last report has come.
+        every = self.report_delay if self.report_period is None else self.report_period
+        return Control(self.delay, self.period, every, self.report_delay, self.report_loss)
 
 
 class _Emulation(_Section):
@@ -125,6 +139,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     policies = _policies(problems, data.get("policies")) if "policies" in data else ()
     if top is not None:
         _check_classes(problems, policies, top.queues)
+        _check_reports(problems, top.control.nouns())
     problems.raise_any()
     assert top is not None and fabric is not None  # noqa: S101 # raise_any has raised otherwise
     emulation = top.emulation
@@ -137,7 +152,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         seed=top.seed,
         horizon=top.horizon,
         transport=Transport(Connections(top.transport.connections)),
-        control=Control(top.control.delay, top.control.period),
+        control=top.control.nouns(),
         emulation=Emulation(emulation.scale, emulation.chunk, emulation.delay) if emulation else None,
         source=data,
         path=str(path),
@@ -246,6 +261,15 @@ def _check_classes(problems: Problems, policies: tuple[Placed, ...], queues: int
             if isinstance(queues, int) and isinstance(wanted, int) and wanted > queues:
                 text = f"{wanted} classes, but the scenario has queues: {queues}: write {queues} or fewer"
                 problems.add((*place, key), text)
+
+
+def _check_reports(problems: Problems, control: Control) -> None:
+    if control.report_period > 0:
+        return
+    for key, value in (("report_delay", control.report_delay), ("report_loss", control.report_loss)):
+        if value > 0:
+            text = "needs reports: write report_period: 10ms, or leave it out for the ideal"
+            problems.add(("control", key), text)
 
 
 # ------------------------------------------------------------------ building

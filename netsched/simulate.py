@@ -20,6 +20,7 @@ from netsched.model import (
     Connections,
     Control,
     Event,
+    Floats,
     Ints,
     Outcome,
     Plan,
@@ -30,6 +31,7 @@ from netsched.model import (
 )
 from netsched.observe import Static, static, view
 from netsched.regroup import regroup
+from netsched.reports import Reports, reports_for
 from netsched.routes import Routes, route
 
 _SLICE = 20_000
@@ -46,16 +48,19 @@ def simulate(
     control: Control,
     horizon: float = float("inf"),
     progress: Callable[[Standing], None] | None = None,
+    rng: np.random.Generator | None = None,
 ) -> Outcome:
     """Run the workload under the policy until all is done or `horizon` (s).
 
     Reserves come first; of the rest classes are strict, and connections of one class share max-min (weighted
     where the plan says so). A queue's connection serves its flows in order of release, with the weight of
-    the first and the reserves and caps of all of them added up. Raises PolicyError if the policy leaves
-    flows without a rate and will never be asked again.
+    the first and the reserves and caps of all of them added up. `rng` draws which of the hosts' reports to
+    the coordinator are lost; it is needed where `control` says that some are. Raises PolicyError if the
+    policy leaves flows without a rate and will never be asked again.
     """
     started = time.perf_counter()
     run = _open(workload, fabric, policy, queues, transport, control)
+    run.reports = reports_for(policy, control, workload, rng)
     while _step(run, horizon):
         if progress is not None:
             progress(books.standing(run.ledger, run.now))
@@ -78,6 +83,7 @@ class _Run:
     waiting: list[tuple[float, Ints, Plan]]
     gate: float = float("inf")
     decisions: int = 0
+    reports: Reports | None = None
 
     @property
     def now(self) -> float:
@@ -123,10 +129,15 @@ def _open(
 def _step(run: _Run, horizon: float) -> bool:
     """Advance to the next thing that needs a decision, and make it; False at the end."""
     until = min(horizon, _due(run), run.gate, run.waiting[0][0] if run.waiting else np.inf)
+    if run.reports is not None and run.ledger.count[books.ACTIVE_LIST]:
+        until = min(until, run.reports.due())
     alive = advance(run.ledger, run.bundles, run.scratch, run.concern, max(until, run.now), _SLICE)
     fresh = books.take_fresh(run.ledger)
     happened = Event(int(run.ledger.count[books.EVENTS]))
     run.ledger.count[books.EVENTS] = 0
+    if run.reports is not None and run.reports.make(run.now, lambda: _sent(run)):
+        # Nothing has moved since the last report, which by itself keeps no run alive.
+        alive = books.next_timer(run.ledger) < np.inf
     if run.policy.local:
         _admit(run, fresh, happened)
     else:
@@ -159,6 +170,13 @@ def _active(run: _Run) -> tuple[Ints, Ints]:
     active = books.sweep(run.ledger)
     in_flight = run.bundles.bundle_of[active] == bundles.IN_FLIGHT
     return active[~in_flight], active[in_flight]
+
+
+def _sent(run: _Run) -> tuple[Ints, Floats]:
+    """The active flows, and the bytes that each has sent, those on their way included."""
+    active = books.sweep(run.ledger).copy()
+    bundles.settle_left(run.bundles, active)
+    return active, run.ledger.size[active] - run.bundles.left[active]
 
 
 def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
@@ -195,10 +213,13 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
             happened,
             in_flight,
             run.class_of_coflow,
+            None if run.reports is None else run.reports.at(run.now),
         )
         plan = decide(run.policy, seen, run.fixed.queues)
         run.decisions += 1
         run.cadence.decided(run.now, plan)
+        if plan.watch is not None:
+            run.ledger.watched[flows] = plan.watch
         run.waiting.append((run.now + run.cadence.control.delay, flows, plan))
     while run.waiting and run.waiting[0][0] <= run.now:
         _, flows, plan = run.waiting.pop(0)

@@ -66,7 +66,8 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
             outcome = _run(policy, workload, fabric, queues, transport, Control())
             if work_conserving:
                 _check_busy(policy, workload, fabric, queues, transport, outcome)
-            _run(policy, workload, fabric, queues, transport, Control(delay=0.05, period=0.2))
+            late = Control(delay=0.05, period=0.2, report_period=0.15, report_delay=0.1)
+            _run(policy, workload, fabric, queues, transport, late)
 
 
 def sample_workload(rng: np.random.Generator, fabric: Fabric) -> Workload:
@@ -197,7 +198,8 @@ def _arrays(view: View) -> Iterator[np.ndarray[Any, Any]]:
 
 def _equal(a: Plan, b: Plan) -> bool:
     same = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in _COLUMNS)
-    return same and a.review_in == b.review_in
+    watch = [plan.watch.tolist() if plan.watch is not None else None for plan in (a, b)]
+    return same and a.review_in == b.review_in and watch[0] == watch[1]
 
 
 # ------------------------------------------------------------------ whole runs

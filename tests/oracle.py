@@ -99,6 +99,7 @@ class Oracle:
     transport: Transport
     control: Control
     horizon: float = math.inf
+    rng: np.random.Generator | None = None
     now: float = 0.0
     start: dict[int, float] = field(default_factory=dict)
     finish: dict[int, float] = field(default_factory=dict)
@@ -114,6 +115,10 @@ class Oracle:
     waiting: list[tuple[float, list[int], Plan, list[int]]] = field(default_factory=list)
     history: list[tuple[float, float, dict[int, float]]] = field(default_factory=list)
     decisions: list[float] = field(default_factory=list)
+    watched: set[int] = field(default_factory=set)
+    reports: int = 0
+    under_way: list[tuple[float, dict[int, float]]] = field(default_factory=list)
+    known: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         w, flows = self.workload, self.workload.flows
@@ -171,6 +176,8 @@ class Oracle:
             self.finish[ended] = self.now
             if ended < self.n:
                 self.happened |= Event.FLOW_FINISHED
+                if ended in self.watched:
+                    self.happened |= Event.WATCHED_FINISHED
                 if not self.active(self.coflow[ended]):
                     self.happened |= Event.COFLOW_FINISHED
             for after in dag.successors[dag.indptr[ended] : dag.indptr[ended + 1]].tolist():
@@ -263,10 +270,44 @@ class Oracle:
             plan, classes = self.ask(flows, self.pending | review)
             self.pending, self.last_decision = Event.NONE, self.now
             self.review_at = self.now + plan.review_in
+            if plan.watch is not None:
+                self.watched -= set(flows)
+                self.watched |= {f for f, watch in zip(flows, plan.watch.tolist(), strict=True) if watch}
             self.waiting.append((self.now + self.control.delay, flows, plan, classes))
         while self.waiting and self.waiting[0][0] <= self.now:
             _, flows, plan, classes = self.waiting.pop(0)
             self.write(flows, plan, classes)
+
+    def report_due(self) -> float:
+        """When hosts report next: never where each decides alone, or the coordinator sees all as it is."""
+        never = self.policy.local or self.control.report_period == 0
+        return math.inf if never else self.reports * self.control.report_period
+
+    def report(self) -> None:
+        """Make the reports that are due, draw for each host which are lost, and read those that have come."""
+        while self.report_due() <= self.now * (1 + SAME_TIME):
+            lost = [False] * (1 + int(max(self.workload.flows.src)))
+            if self.control.report_loss > 0:
+                assert self.rng is not None
+                lost = [x < self.control.report_loss for x in self.rng.random(len(lost)).tolist()]
+            sent = {
+                f: self.size[f] - self.left[f]
+                for f in self.order
+                if f not in self.finish and not lost[int(self.workload.flows.src[f])]
+            }
+            arrival = self.report_due() + self.control.report_delay
+            self.reports += 1
+            if self.report_due() > self.now * (1 + SAME_TIME):
+                # Reports that nobody made, for no flow was active, say nothing.
+                self.under_way.append((arrival, sent))
+        while self.under_way and self.under_way[0][0] <= self.now * (1 + SAME_TIME):
+            self.known |= self.under_way.pop(0)[1]
+
+    def sent(self, flow: int) -> float:
+        """Bytes that the coordinator knows a flow to have sent."""
+        if self.report_due() == math.inf or flow in self.finish:
+            return self.size[flow] - self.to_come(flow)
+        return self.known.get(flow, 0.0)
 
     def view(self, flows: list[int], events: Event) -> View:
         """What the policy may see: the given flows, in order of release, and the coflows that own them."""
@@ -291,8 +332,8 @@ class Oracle:
                 src=w.flows.src[flows],
                 dst=w.flows.dst[flows],
                 size=floats((self.size[f] for f in flows), True),
-                sent=floats(self.size[f] - self.left[f] for f in flows),
-                remaining=floats((self.left[f] for f in flows), True),
+                sent=floats(self.sent(f) for f in flows),
+                remaining=floats((self.size[f] - self.sent(f) for f in flows), True),
                 need=w.flows.need[flows],
                 need_span=w.flows.need_span[flows],
                 release=floats(self.start[f] for f in flows),
@@ -305,7 +346,7 @@ class Oracle:
                 stage=w.coflows.stage[ids],
                 arrival=floats(self.arrival[c] for c in ids),
                 size=floats((sum(self.size[f] for f in of[c]) for c in ids), True),
-                sent=floats(sum(self.size[f] - self.to_come(f) for f in of[c]) for c in ids),
+                sent=floats(sum(self.sent(f) for f in of[c]) for c in ids),
                 n_flows=ints(len(of[c]) for c in ids),
                 n_finished=ints(sum(f in self.finish for f in of[c]) for c in ids),
                 weight=w.coflows.weight[ids],
@@ -345,6 +386,7 @@ class Oracle:
             ends = {f: self.now + self.left[f] / r for f, r in rates.items() if r > 0}
             gates = [self.gate[f] for f in self.unsent() if self.gate[f] > self.now]
             at = [self.horizon, self.due(), *ends.values(), *gates]
+            at += [self.report_due()] if any(f not in self.finish for f in self.order) else []
             at += [entry[0] for entry in (*self.timers, *self.waiting)]
             then = max(self.now, min(at))
             assert then < math.inf, "nothing will ever happen again"
@@ -361,6 +403,7 @@ class Oracle:
                     self.timers.append((then + self.latency[f], f))
                 else:
                     self.end(f)
+            self.report()
             self.control_step()
         return self
 

@@ -45,12 +45,18 @@ class Case:
         return self.builder.add_job(f"j{self.jobs}", arrival=at, iterations=iterations)
 
     def coflow(
-        self, *flows: tuple[int, int, float], at: float = 0.0, job: int | None = None, iteration: int = 0
+        self,
+        *flows: tuple[int, int, float],
+        at: float = 0.0,
+        job: int | None = None,
+        iteration: int = 0,
+        weight: float = 1.0,
+        deadline: float = math.inf,
     ) -> list[Node]:
         """Flows (source, destination, bytes) of a new coflow."""
         owner = self.job(at) if job is None else job
         stage = self.builder.add_stage(owner, "stage", iteration)
-        coflow = self.builder.add_coflow(owner, stage, "coflow", iteration)
+        coflow = self.builder.add_coflow(owner, stage, "coflow", iteration, weight=weight, deadline=deadline)
         return [self.builder.add_flow(coflow, *flow) for flow in flows]
 
     def task(self, seconds: float, job: int, iteration: int = 0) -> Node:
@@ -93,8 +99,9 @@ def run(
     transport: Transport = PER_FLOW,
     control: Control = NO_COST,
     horizon: float = math.inf,
+    seed: int = 0,
 ) -> Outcome:
-    """`simulate` with the usual defaults."""
+    """`simulate` with the usual defaults. `seed` draws the reports that are lost."""
     return simulate(
         workload,
         fabric,
@@ -103,6 +110,7 @@ def run(
         transport=transport,
         control=control,
         horizon=horizon,
+        rng=np.random.default_rng(seed),
     )
 
 
@@ -115,9 +123,11 @@ def by_hand(
     transport: Transport = PER_FLOW,
     control: Control = NO_COST,
     horizon: float = math.inf,
+    seed: int = 0,
 ) -> Oracle:
     """The oracle of the same run."""
-    return Oracle(workload, fabric, policy, queues, transport, control, horizon).run()
+    rng = np.random.default_rng(seed)
+    return Oracle(workload, fabric, policy, queues, transport, control, horizon, rng).run()
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,37 @@ BAD = {
         scenario("transport: {connections: per-host}"),
         "bad.yaml:5: transport.connections: 'per-host' is not right: should be 'per-pair' or 'per-flow'",
     ),
+    "reports that are always lost": (
+        scenario("control: {report_delay: 10ms, report_loss: 1}"),
+        "bad.yaml:5: control.report_loss: 1 is not right: write a share from 0 to below 1, such as 0.01",
+    ),
+    "reports lost that nobody makes": (
+        scenario("control: {report_loss: 0.1}"),
+        "bad.yaml:5: control.report_loss: needs reports: write report_period: 10ms, "
+        "or leave it out for the ideal",
+    ),
+    "reports late that nobody makes": (
+        scenario("control: {report_delay: 10ms, report_period: 0}"),
+        "bad.yaml:5: control.report_delay: needs reports: write report_period: 10ms, "
+        "or leave it out for the ideal",
+    ),
+    "a delay without a unit": (
+        scenario("control: {report_delay: 10}"),
+        "bad.yaml:5: control.report_delay: 10 is not a time: write a number and a unit, "
+        "such as 1.5ms, 20us or 3s",
+    ),
+    "a deadline that asks for nothing": (
+        scenario(workload="workload: {kind: shuffle, size: 1MB, deadline: {}}"),
+        "bad.yaml:3: workload.deadline: give factor (such as 2), or least (such as 200ms), or both",
+    ),
+    "a deadline in the wrong shape": (
+        scenario(workload="workload: {kind: shuffle, size: 1MB, deadline: 200ms}"),
+        "bad.yaml:3: workload.deadline: '200ms' is not right: write a mapping (key: value)",
+    ),
+    "a weight of zero": (
+        scenario(workload="workload: {kind: shuffle, size: 1MB, weight: 0}"),
+        "bad.yaml:3: workload.weight: 0 is not right: should be greater than 0",
+    ),
     "horizon of zero": (
         scenario("horizon: 0"),
         "bad.yaml:5: horizon: 0 is not right: write a time above 0 such as 60s, or unlimited",

@@ -30,7 +30,7 @@ SMALL: tuple[Policy, ...] = (
     Srpt(first=0.5, factor=2.0),
     FifoLm(heavy=1.5, sync=0.2),
     Aalo(queues=4, first=0.5, factor=2.0, sync=0.2),
-    Philae(thin=1, pilots=0.3, first=1.0, factor=3.0, sync=0.2),
+    Philae(thin=1, pilots=0.3, first=1.0, factor=3.0),
 )
 """Parameters that matter for flows of about 1 B on links of 1 B/s."""
 BLIND = SMALL[1:]
@@ -86,7 +86,7 @@ def sent(view: View, *amounts: float) -> View:
         FifoLm(heavy=20e6),
         Aalo(queues=3, first=1e6, sync=0.01),
         Philae(thin=0, pilots=1.0),
-        Philae(thin=2, pilots=0.4, sync=0.05),
+        Philae(thin=2, pilots=0.4),
     ],
     ids=repr,
 )
@@ -107,7 +107,7 @@ def test_keeps_the_contract_of_policies(policy):
         ("aalo", {"first": 10}, "10 is not a size"),
         ("philae", {"pilots": 0}, "pilots 0.0: they must be 0 or more, and above 0 up to 1"),
         ("philae", {"thin": -1}, "thin is -1"),
-        ("philae", {"sync": 0}, "sync 0.0 s: they must be above 0, above 1 and above 0"),
+        ("philae", {"factor": 1}, "factor 1.0: they must be above 0 and above 1"),
     ],
 )
 def test_parameters_without_sense_are_refused(name, params, message):
@@ -125,6 +125,8 @@ def test_what_may_not_see_sizes_says_the_same_whatever_they_are(policy, queues):
             plans = [policy(with_sizes(view, factor)) for factor in (1.0, 7.0, np.nan)]
             assert plans[0].rank.tolist() == plans[1].rank.tolist() == plans[2].rank.tolist()
             assert plans[0].review_in == plans[1].review_in == plans[2].review_in
+            watched_by = [None if plan.watch is None else plan.watch.tolist() for plan in plans]
+            assert watched_by[0] == watched_by[1] == watched_by[2]
 
 
 def with_sizes(view: View, factor: float) -> View:
@@ -404,7 +406,7 @@ def test_philae_sends_pilots_first_then_the_coflow_that_they_show_to_be_shorter(
     case = Case(4)
     case.coflow((0, 1, 4.0), (0, 1, 4.0))
     case.coflow((0, 1, 1.0), (0, 1, 1.0))
-    end = finishes(case, Philae(thin=1, pilots=0.5, sync=0.25))
+    end = finishes(case, Philae(thin=1, pilots=0.5))
     assert sorted(end[:2]) == pytest.approx([4.0, 10.0])
     assert sorted(end[2:]) == pytest.approx([5.0, 6.0])
 
@@ -453,11 +455,22 @@ def test_philae_with_few_classes_keeps_the_first_for_thin_coflows_and_the_last_f
     assert policy(replace(fresh, queues=1)).rank.tolist() == [0, 0, 0]
 
 
-def test_philae_looks_again_only_while_it_samples():
-    policy = Philae(thin=1, pilots=0.5, sync=0.25)
-    assert policy(first_view([(0, 1, 1.0), (0, 2, 1.0)])).review_in == 0.25
-    assert policy(first_view([(0, 1, 1.0)])).review_in == np.inf
-    assert policy(known_view([(0, 1, 1.0)], means=(2.0,))).review_in == np.inf
+def test_philae_watches_the_coflows_that_it_samples():
+    policy = Philae(thin=1, pilots=0.5)
+    view = first_view([(0, 1, 1.0), (0, 2, 1.0)], [(0, 1, 1.0)])
+    assert policy(view).watch.tolist() == [True, True, False]
+    assert policy(known_view([(0, 1, 1.0)], means=(2.0,))).watch.tolist() == [False]
+
+
+def test_philae_decides_when_a_pilot_ends_and_not_otherwise():
+    # Four flows of 1, 2, 3 and 4 B over 0 -> 1, one of them the pilot: decisions at 0 s, when the coflow
+    # comes, and when the pilot ends. The other flows' ends say nothing new.
+    case, spy = Case(4), Watched(Philae(thin=1, pilots=0.25))
+    case.coflow((0, 1, 1.0), (0, 1, 2.0), (0, 1, 3.0), (0, 1, 4.0))
+    outcome = run(case.build(), star(4, 1.0), spy)
+    first = outcome.flow_finish.min()
+    assert first in (1.0, 2.0, 3.0, 4.0)
+    assert [view.now for view, _ in spy.seen] == pytest.approx([0.0, first])
 
 
 # ------------------------------------------------------------------ against each other

@@ -32,7 +32,14 @@ FABRICS = (
     build(Spec("leaf_spine", LEAF_SPINE))[1],
     build(Spec("leaf_spine", {**LEAF_SPINE, "delay": "50ms"}))[1],
 )
-CONTROLS = (Control(), Control(delay=0.2), Control(period=0.5), Control(delay=0.3, period=0.21))
+CONTROLS = (
+    Control(),
+    Control(delay=0.2),
+    Control(period=0.5),
+    Control(delay=0.3, period=0.21),
+    Control(report_period=0.17),
+    Control(period=0.1, report_period=0.07, report_delay=0.23, report_loss=0.4),
+)
 ALL: tuple[Policy, ...] = (
     *(kind() for kind in POLICIES.values()),
     Odd(),

@@ -131,7 +131,9 @@ def test_sizes_times_k_take_k_times_as_long(seed, policy, transport, exponent):
     workload, fabric, control, queues = drawn(seed)
     asked = {"queues": queues, "transport": transport}
     once = run(workload, fabric, policy, control=control, **asked)
-    slow = Control(k * control.delay, k * control.period)
+    slow = Control(
+        *(k * seconds for seconds in dataclasses.astuple(control)[:4]), report_loss=control.report_loss
+    )
     long = run(
         scaled(workload, k, k), faster(fabric, 1.0, delay=k), tuned(policy, k, k), control=slow, **asked
     )
@@ -145,7 +147,12 @@ def test_all_arrivals_shifted_shift_all_times(seed, policy, transport):
     later = dataclasses.replace(
         workload, jobs=dataclasses.replace(workload.jobs, arrival=workload.jobs.arrival + 64.0)
     )
-    asked = {"queues": queues, "transport": transport, "control": control}
+    # Reports are made at multiples of their period, wherever the jobs begin.
+    asked = {
+        "queues": queues,
+        "transport": transport,
+        "control": dataclasses.replace(control, report_period=0.0),
+    }
     once, shifted = run(workload, fabric, policy, **asked), run(later, fabric, policy, **asked)
     np.testing.assert_allclose(times(shifted), times(once) + 64.0, rtol=1e-10)
 

@@ -22,6 +22,7 @@ from netsched.emulation import wire
 from netsched.errors import EmulationError, PolicyError
 from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
 from netsched.observe import Static, view
+from netsched.reports import Reports
 
 TICK_S: Final = 0.001
 """Least time between two rounds: what happens within it is handled together."""
@@ -58,6 +59,7 @@ class Play:
     pause: float = 0.0
     last_news: float = 0.0
     since: float = np.inf
+    reports: Reports | None = None
 
     @property
     def now(self) -> float:
@@ -71,8 +73,12 @@ def begin(
     control: tuple[socket.socket, ...],
     address: Ints,
     scale: float,
+    reports: Reports | None = None,
 ) -> Play:
-    """A run that has not begun. `address[host, path]` is the IPv4 address, as a number, that names both."""
+    """A run that has not begun. `address[host, path]` is the IPv4 address, as a number, that names both.
+
+    `reports` are what the coordinator goes by, None where it sees what receivers have counted.
+    """
     workload = fixed.workload
     n = workload.n_flows
     return Play(
@@ -89,6 +95,7 @@ def begin(
         cap=np.full(n, np.inf),
         order=np.zeros(n, np.int64),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
+        reports=reports,
     )
 
 
@@ -103,6 +110,8 @@ def perform(play: Play, horizon: float, progress: Callable[[Standing], None]) ->
     next_progress = 0.0
     while play.ledger.count[books.NODES_LEFT] and play.now < horizon:
         wake = min(horizon, books.next_timer(play.ledger), play.cadence.due(), *_alarms(play))
+        if play.reports is not None:
+            wake = min(wake, play.reports.due())
         timeout = min(_PROGRESS_S, max(0.0, wake - play.now))
         asked = play.now
         packets = ears.poll(timeout)
@@ -173,6 +182,8 @@ def _release(play: Play, now: float) -> None:
     play.ledger.count[books.EVENTS] = 0
     if len(fresh):
         play.since = min(play.since, float(play.ledger.start[fresh].min()))
+    if play.reports is not None:
+        play.reports.make(now, lambda: _report(play))
     play.order[fresh] = play.started + np.arange(len(fresh))
     play.started += len(fresh)
     if play.policy.local:
@@ -192,20 +203,37 @@ def _release(play: Play, now: float) -> None:
         _send_starts(play, np.array([flow]))
 
 
+def _sent(play: Play, flows: Ints) -> Floats:
+    """Bytes of the scenario that each flow has sent, as its receiver has counted them."""
+    size: Floats = play.fixed.workload.flows.size[flows]
+    return size * (play.arrived[flows] / play.wire_bytes[flows])
+
+
+def _report(play: Play) -> tuple[Ints, Floats]:
+    flows = books.sweep(play.ledger).copy()
+    return flows, _sent(play, flows)
+
+
 def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
-    share = play.arrived[flows] / play.wire_bytes[flows]
-    remaining = play.fixed.workload.flows.size[flows] * (1.0 - share)
-    plan = decide(
-        play.policy,
-        view(play.fixed, play.ledger, flows, remaining, now, happened, class_of_coflow=play.class_of_coflow),
-        play.fixed.queues,
+    seen = view(
+        play.fixed,
+        play.ledger,
+        flows,
+        play.fixed.workload.flows.size[flows] - _sent(play, flows),
+        now,
+        happened,
+        class_of_coflow=play.class_of_coflow,
+        known=None if play.reports is None else play.reports.at(now),
     )
+    plan = decide(play.policy, seen, play.fixed.queues)
     if (plan.weight != 1.0).any() or (plan.path >= 0).any() or plan.reserve.any():
         raise PolicyError(
             f"policy {play.policy.name}: plans with weights, reserves or paths cannot be emulated: TCP "
             "connections of one queue share equally, and a connection keeps its path"
         )
     play.decisions += 1
+    if plan.watch is not None:
+        play.ledger.watched[flows] = plan.watch
     return plan
 
 

@@ -36,6 +36,7 @@ from netsched.model import (
 )
 from netsched.observe import Static, static, view
 from netsched.policies.fair import Fair
+from netsched.reports import generator, reports_for
 from netsched.routes import route
 
 NAP_S: Final = 0.001
@@ -82,7 +83,13 @@ def perform(channel: Channel, request: Message) -> Message:
         _open_connections(cast, policy, fixed, per_pair)
         control = Control() if policy.local else scenario.control
         play = realtime.begin(
-            policy, fixed, Cadence(policy.events, control), hands.control, cast.address, emulation.scale
+            policy,
+            fixed,
+            Cadence(policy.events, control),
+            hands.control,
+            cast.address,
+            emulation.scale,
+            reports_for(policy, control, built.workload, generator(scenario.seed)),
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
 

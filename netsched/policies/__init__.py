@@ -17,9 +17,11 @@ from netsched.policies.sebf import Sebf
 from netsched.policies.sincronia import Sincronia
 from netsched.policies.srpt import Srpt
 from netsched.policies.tensorexpress import TensorExpress
+from netsched.policies.varys_deadline import VarysDeadline
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Fair, Fifo, FifoLm, Srpt, Sebf, Sincronia, Aalo, Philae, TensorExpress)
+    policy.name: policy
+    for policy in (Fair, Fifo, FifoLm, Srpt, Sebf, VarysDeadline, Sincronia, Aalo, Philae, TensorExpress)
 }
 
 

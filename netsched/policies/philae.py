@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from netsched.model import Event, Floats, Ints, Plan, View
 from netsched.policies import reach
 from netsched.policies.base import plan_of
-from netsched.units import Duration, Size
+from netsched.units import Size
 
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 """Odd, 2**64 over the golden ratio: multiplied by it (modulo 2**64), consecutive numbers lie far apart."""
@@ -32,8 +32,8 @@ class Philae:
     which it shares a link. `pilots` of 1 % is from memory (the simulator has a constant of 5 %). Pilots are a
     fixed scattered choice by flow number, not those of the least busy ports. Flows of a rank share max-min.
 
-    Looked at when a coflow comes or ends and every `sync` while one is being sampled (Philae's hosts report a
-    pilot's end at once; the period here is Aalo's, so that the two compare).
+    Looked at when a coflow comes or ends and, as in the paper, when a pilot does (or another flow of a coflow
+    that is being sampled: it tells as much).
 
     Where the hardware has only so many classes: the first is for thin coflows, the second for pilots, the
     last for what waits for them, and those between are for sampled coflows, without contention, up to `first`
@@ -45,22 +45,20 @@ class Philae:
     pilots: float = 0.01
     first: Size = 10e6
     factor: float = 10.0
-    sync: Duration = 0.08
 
     name: ClassVar[str] = "philae"
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
-    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED | Event.WATCHED_FINISHED
 
     def __post_init__(self) -> None:
         if self.thin < 0 or not 0 < self.pilots <= 1:
             raise ValueError(
                 f"thin is {self.thin}, pilots {self.pilots}: they must be 0 or more, and above 0 up to 1"
             )
-        if not self.first > 0 or not self.factor > 1 or not self.sync > 0:
+        if not self.first > 0 or not self.factor > 1:
             raise ValueError(
-                f"first is {self.first} B, factor {self.factor}, sync {self.sync} s: "
-                "they must be above 0, above 1 and above 0"
+                f"first is {self.first} B, factor {self.factor}: they must be above 0 and above 1"
             )
 
     def __call__(self, view: View) -> Plan:
@@ -82,7 +80,7 @@ class Philae:
             rank = group * n + place[flows.coflow]
         else:
             rank = self._classes(mean * coflows.n_flows, view.queues)[group, flows.coflow]
-        return plan_of(view, rank, review_in=self.sync if sampling.any() else np.inf)
+        return replace(plan_of(view, rank), watch=sampling[flows.coflow])
 
     def _classes(self, estimate: Floats, queues: int) -> Ints:
         """The class of every group in every coflow, shape (4, coflows)."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from netsched.model import Event, Plan, View
+from netsched.model import Event, Floats, Ints, Plan, View
 from netsched.policies.base import bottlenecks, classes_in_order, plan_of
 
 _LEAST_WEIGHT: Final = 1e-6
@@ -42,23 +42,41 @@ class Sebf:
         return self._exact(view) if view.queues is None else self._classed(view, view.queues)
 
     def _exact(self, view: View) -> Plan:
-        from netsched.madd import rates_in_order  # noqa: PLC0415 (numba, which a host agent never loads)
-
-        flows = view.flows
-        order = np.argsort(bottlenecks(view, flows.remaining), kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        rank = place[flows.coflow]
-        rate = rates_in_order(rank, len(order), flows.remaining, flows.indptr, flows.links, view.capacity)
-        largest = np.zeros(len(order))
-        np.maximum.at(largest, flows.coflow, flows.remaining)
-        weight = np.maximum(flows.remaining / largest[flows.coflow], _LEAST_WEIGHT)
+        rank, rate, weight = shortest_first(view, view.flows.remaining, view.capacity)
         return plan_of(view, rank, reserve=rate, weight=weight)
 
     def _classed(self, view: View, queues: int) -> Plan:
-        flows, coflows = view.flows, view.coflows
-        shown = np.bincount(flows.coflow, weights=flows.remaining, minlength=len(coflows))
-        # Flows that have not begun are not shown: what is seen stands for the whole.
-        left = np.maximum(coflows.size - coflows.sent, shown)
-        gamma = bottlenecks(view, flows.remaining) * left / np.where(shown > 0, shown, 1.0)
-        return plan_of(view, classes_in_order(gamma, coflows.cls, queues)[flows.coflow])
+        cls = classes_in_order(whole_bottlenecks(view), view.coflows.cls, queues)
+        return plan_of(view, cls[view.flows.coflow])
+
+
+def shortest_first(view: View, amount: Floats, free: Floats) -> tuple[Ints, Floats, Floats]:
+    """Rank, reserve (bytes/s) and weight of each flow: SEBF's order of `amount` (bytes per flow), MADD rates.
+
+    `free` is what may be reserved of each link, in bytes/s. A flow of no amount gets no reserve.
+    """
+    from netsched.madd import rates_in_order  # noqa: PLC0415 (numba, which a host agent never loads)
+
+    flows = view.flows
+    order = np.argsort(bottlenecks(view, amount), kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    rank = place[flows.coflow]
+    rate = rates_in_order(rank, len(order), amount, flows.indptr, flows.links, free)
+    largest = np.zeros(len(order))
+    np.maximum.at(largest, flows.coflow, amount)
+    most = largest[flows.coflow]
+    weight = np.maximum(amount / np.where(most > 0, most, 1.0), _LEAST_WEIGHT)
+    return rank, rate, weight
+
+
+def whole_bottlenecks(view: View) -> Floats:
+    """Seconds that each coflow still needs alone, its flows that have not begun included.
+
+    Those are not shown: what is seen stands for the whole.
+    """
+    flows, coflows = view.flows, view.coflows
+    shown = np.bincount(flows.coflow, weights=flows.remaining, minlength=len(coflows))
+    left = np.maximum(coflows.size - coflows.sent, shown)
+    gamma: Floats = bottlenecks(view, flows.remaining) * left / np.where(shown > 0, shown, 1.0)
+    return gamma

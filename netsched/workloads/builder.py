@@ -88,6 +88,7 @@ class WorkloadBuilder:
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
         self._job_name: dict[str, int] = {}
+        self._weight_of_job: dict[int, float] = {}
         self._job_arrival, self._job_weight, self._job_iterations = _Floats(), _Floats(), _Ints()
         self._stage_job, self._stage_iteration = _Ints(), _Ints()
         self._stage_label: list[str] = []
@@ -116,6 +117,7 @@ class WorkloadBuilder:
             raise ScenarioError(f"job {name!r}: iterations {iterations} must be 1 or more")
         self._job_arrival.append(arrival)
         self._job_weight.append(weight)
+        self._weight_of_job[len(self._job_name)] = weight
         self._job_iterations.append(iterations)
         return self._job_name.setdefault(name, len(self._job_name))
 
@@ -133,10 +135,13 @@ class WorkloadBuilder:
         label: str,
         iteration: int = 0,
         *,
-        weight: float = 1.0,
+        weight: float | None = None,
         deadline: float = math.inf,
     ) -> int:
-        """Row of a new coflow. `deadline` in seconds after its first flow's release."""
+        """Row of a new coflow: `deadline` in seconds from its first release, `weight` None: its job's."""
+        if weight is None:
+            # A job that was never added is refused by `build`, with all that is wrong with it.
+            weight = self._weight_of_job.get(job, 1.0)
         if not 0 < weight < math.inf:
             raise ScenarioError(f"coflow {label!r}: weight {weight} must be finite and more than 0")
         if not deadline > 0:

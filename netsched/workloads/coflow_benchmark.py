@@ -23,6 +23,7 @@ import numpy as np
 from netsched.errors import ScenarioError
 from netsched.model import Floats, Ints
 from netsched.workloads.builder import WorkloadBuilder
+from netsched.workloads.deadlines import Deadline, deadlines
 from netsched.workloads.kind import Count, FabricView, JobName, Kind, Params
 
 MEGABYTE: Final = 1e6
@@ -36,6 +37,7 @@ class TraceParams(Params):
 
     path: str
     limit: Count | None = None
+    deadline: Deadline | None = None
     name: JobName = "coflow"
 
 
@@ -208,14 +210,16 @@ def build(
     builder.admit(sum(len(c.mappers) * len(c.reducers) for c in chosen))
     for c in chosen:
         label = f"{params.name} {c.id}"
-        job = builder.add_job(label, arrival=c.arrival)
-        coflow = builder.add_coflow(job, builder.add_stage(job, label), label)
-        builder.add_flows(
-            coflow,
+        flows = (
+            np.zeros(len(c.mappers) * len(c.reducers), np.int64),
             np.tile(c.mappers, len(c.reducers)),
             np.repeat(c.reducers, len(c.mappers)),
             np.repeat(c.reducer_bytes / len(c.mappers), len(c.mappers)),
         )
+        (deadline,) = deadlines(params.deadline, fabric, flows, 1, rng, hairpin=True).tolist()
+        job = builder.add_job(label, arrival=c.arrival)
+        coflow = builder.add_coflow(job, builder.add_stage(job, label), label, deadline=deadline)
+        builder.add_flows(coflow, *flows[1:])
 
 
 COFLOW_BENCHMARK = Kind(

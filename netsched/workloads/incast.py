@@ -10,16 +10,30 @@ import numpy as np
 from netsched.errors import ScenarioError
 from netsched.units import Duration, Size
 from netsched.workloads.builder import WorkloadBuilder
-from netsched.workloads.kind import FabricView, HostNamesOrAll, JobName, Kind, Params, host_ordinals
+from netsched.workloads.deadlines import Deadline, deadlines
+from netsched.workloads.kind import (
+    FabricView,
+    HostNamesOrAll,
+    JobName,
+    Kind,
+    Params,
+    Weight,
+    host_ordinals,
+)
 
 
 class IncastParams(Params):
-    """`size` is what each sender sends; "all" senders are all hosts but the receiver."""
+    """`size` is what each sender sends; "all" senders are all hosts but the receiver.
+
+    `weight` is the coflow's in the sum of completion times.
+    """
 
     senders: HostNamesOrAll
     receiver: str
     size: Size
     at: Duration = 0.0
+    weight: Weight = 1.0
+    deadline: Deadline | None = None
     name: JobName = "incast"
 
 
@@ -38,9 +52,12 @@ def build(
             "senders: the fabric has no host besides the receiver: an incast needs 2 or more hosts"
         )
     builder.admit(len(senders))
-    job = builder.add_job(params.name, arrival=params.at)
-    coflow = builder.add_coflow(job, builder.add_stage(job, "incast"), params.name)
-    builder.add_flows(coflow, senders, receiver, params.size)
+    n = len(senders)
+    flows = np.zeros(n, np.int64), senders, np.full(n, receiver), np.full(n, params.size)
+    (deadline,) = deadlines(params.deadline, fabric, flows, 1, rng).tolist()
+    job = builder.add_job(params.name, arrival=params.at, weight=params.weight)
+    coflow = builder.add_coflow(job, builder.add_stage(job, "incast"), params.name, deadline=deadline)
+    builder.add_flows(coflow, *flows[1:])
 
 
 INCAST = Kind(IncastParams, build, "many senders, one receiver, one coflow")

@@ -21,13 +21,16 @@ from netsched.workloads.builder import WorkloadBuilder
 class FabricView(Protocol):
     """The part of `netsched.fabric.Fabric` that workloads read: no Mininet has to be there to list them.
 
-    A host's ordinal is its node ordinal; `link_src` (node ordinals) and `capacity` (bytes/s) are per link.
+    A host's ordinal is its node ordinal; `link_src`, `link_dst` (node ordinals) and `capacity` (bytes/s) are
+    per link.
     """
 
     @property
     def hosts(self) -> tuple[str, ...]: ...
     @property
     def link_src(self) -> Ints: ...
+    @property
+    def link_dst(self) -> Ints: ...
     @property
     def capacity(self) -> Floats: ...
     def host_ordinal(self, name: str) -> int: ...
@@ -54,6 +57,7 @@ class Kind(Generic[P]):
 
 Count = Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
 JobName = Annotated[str, Field(min_length=1, max_length=100)]
+Weight = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 def _names(value: object) -> object:

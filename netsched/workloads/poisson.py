@@ -15,6 +15,7 @@ from netsched.errors import ScenarioError
 from netsched.model import Ints
 from netsched.units import Duration
 from netsched.workloads.builder import WorkloadBuilder
+from netsched.workloads.deadlines import Deadline, deadlines
 from netsched.workloads.kind import Count, FabricView, HostNamesOrAll, JobName, Kind, Params, host_ordinals
 from netsched.workloads.sizes import SizeDistribution
 
@@ -46,6 +47,7 @@ class PoissonParams(Params):
     load: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] | None = None
     rate: Annotated[float, BeforeValidator(frequency)] | None = None
     start: Duration = 0.0
+    deadline: Deadline | None = None
     name: JobName = "poisson"
 
     @model_validator(mode="after")
@@ -71,14 +73,16 @@ def build(
     src = rng.integers(n, size=count)
     dst = (src + 1 + rng.integers(n - 1, size=count)) % n
     sizes = params.size.draw(rng, count)
+    member = np.arange(count) // params.width
+    # Drawn last, so that asking for deadlines leaves the rest as it is.
+    due = deadlines(params.deadline, fabric, (member, hosts[src], hosts[dst], sizes), len(arrivals), rng)
     first = 0
     for number, arrival in enumerate(arrivals.tolist()):
         label = f"{params.name} {number}"
         job = builder.add_job(label, arrival=arrival)
-        coflow = builder.add_coflow(job, builder.add_stage(job, label), label)
+        coflow = builder.add_coflow(job, builder.add_stage(job, label), label, deadline=float(due[number]))
         first = coflow if number == 0 else first
-    coflows = first + np.arange(count) // params.width
-    builder.add_flows(coflows, hosts[src], hosts[dst], sizes)
+    builder.add_flows(first + member, hosts[src], hosts[dst], sizes)
 
 
 def _rate_for(params: PoissonParams, fabric: FabricView, hosts: Ints) -> float:

@@ -23,7 +23,16 @@ from netsched.model import Floats, Ints, TaskKind
 from netsched.units import Duration, Size
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.exchange import Bucket, Slicing, Step, even, fuse, push_pull, ring_allreduce, shard
-from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Params, host_ordinals
+from netsched.workloads.kind import (
+    Count,
+    FabricView,
+    HostNames,
+    JobName,
+    Kind,
+    Params,
+    Weight,
+    host_ordinals,
+)
 from netsched.workloads.models import MODELS, tensors_of
 from netsched.workloads.tensors import Tensor
 
@@ -87,7 +96,7 @@ class TrainingParams(Params):
     slice: Annotated[Size, Field(gt=0)] | None = None
     fuse: Size | None = None
     start: Duration = 0.0
-    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    weight: Weight = 1.0
     name: JobName | None = None
 
     @model_validator(mode="after")
