@@ -1,13 +1,12 @@
 """Coflow completion times of many runs side by side: against each other, against `fair`, against the bound.
 
-Runs may come from several results (other parameters, other days), so this is where it is made sure that they
-carried the same workload: a ratio of two coflows with one number and different bytes would say nothing.
+Runs may come from several results (other parameters, other days): here is decided which of them may be
+divided by which.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,23 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from netsched import metrics, results
+from netsched.compare_runs import Measured, measured, names, same, workload_of
 from netsched.errors import ScenarioError
 from netsched.metrics import Table
 from netsched.model import Floats, Ints
 from netsched.report import BASELINE
-from netsched.results import Key, Result
 
 CLASSES: Final = ("SN", "LN", "SW", "LW")
 """Short or Long, Narrow or Wide: position is (1 if long) + (2 if wide)."""
-
-_METRIC: Final = "coflow_completion_time"
-_WORKLOAD: Final = {
-    "jobs": ("job", "arrival", "weight", "iterations"),
-    "coflows": ("coflow", "stage", "job", "iteration", "label", "weight", "deadline", "width", "bytes"),
-    "flows": ("flow", "coflow", "src", "dst", "size", "need", "need_span"),
-    "tasks": ("task", "job", "iteration", "host", "kind", "seconds"),
-}
-"""Columns that the workload alone decides, whatever the policy and the engine do."""
 
 
 @dataclass(frozen=True)
@@ -49,36 +39,18 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one run did with the coflows. Seconds, one `cct` per coflow (NaN: unfinished).
-
-    makespan  first arrival to last finish of all coflows, None if one has not finished
-    bound     lower bound of the mean of the finished coflows, None where none is known
-    bounds    by name, the known bounds that it is the best of
-    network   equal in runs over the same links
-    """
-
-    result: str
-    scenario: str
-    key: Key
-    valid: bool
-    cct: Floats
-    makespan: float | None
-    bound: float | None
-    bounds: Mapping[str, float]
-    network: str
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Runs of one workload. `of_class` is each coflow's position in CLASSES.
 
     `fair` is for each run the row of the run that it is compared with: `fair` on the same engine, of its own
     result or, if that has none, of the first other result over the same links; None without one.
+    `unlimited` is for each run with so many classes the row of the first run that differs from it in having
+    as many as there are ranks; None without one.
     """
 
     runs: tuple[Measured, ...]
     fair: tuple[int | None, ...]
+    unlimited: tuple[int | None, ...]
     limits: Limits
     of_class: Ints
 
@@ -102,11 +74,11 @@ def compare(folders: Sequence[Path], limits: Limits | None = None) -> Comparison
     for result in loaded:
         if not result.runs:
             raise ScenarioError(f"{result.path}: holds no finished run: nothing to compare")
-    reference = _workload(loaded[0])
+    reference = workload_of(loaded[0])
     for other in loaded[1:]:
-        _same(loaded[0].path, other.path, reference, _workload(other))
+        same(loaded[0].path, other.path, reference, workload_of(other))
     runs = tuple(
-        run for result, name in zip(loaded, _names(folders), strict=True) for run in _measured(result, name)
+        run for result, name in zip(loaded, names(folders), strict=True) for run in measured(result, name)
     )
     for run in runs:
         if len(run.cct) != len(reference["coflows"]["width"]):
@@ -115,7 +87,9 @@ def compare(folders: Sequence[Path], limits: Limits | None = None) -> Comparison
                 f"another run {len(reference['coflows']['width'])}: run it again"
             )
     fair = tuple(_baseline(runs, run) for run in runs)
-    return Comparison(runs, fair, limits, classify(reference["flows"], reference["coflows"], limits))
+    unlimited = tuple(_unlimited(runs, run) for run in runs)
+    of_class = classify(reference["flows"], reference["coflows"], limits)
+    return Comparison(runs, fair, unlimited, limits, of_class)
 
 
 def classify(flows: Table, coflows: Table, limits: Limits) -> Ints:
@@ -126,90 +100,13 @@ def classify(flows: Table, coflows: Table, limits: Limits) -> Ints:
     return kind
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """What each result is called: its folder's name, or its path where two folders have the same name."""
-    short = [folder.resolve().name for folder in folders]
-    return [
-        name if short.count(name) == 1 else str(folder) for name, folder in zip(short, folders, strict=True)
-    ]
+def _unlimited(runs: Sequence[Measured], run: Measured) -> int | None:
+    def alike(other: Measured) -> bool:
+        mine, yours = (run.key, run.network, run.setting), (other.key, other.network, other.setting)
+        return other.queues is None and mine == yours
 
-
-def _workload(result: Result) -> dict[str, Table]:
-    """The workload of a result's runs: of the first, because `results.create` empties a folder for each."""
-    tables = {name: _read(result, name, result.runs[0], columns) for name, columns in _WORKLOAD.items()}
-    of_coflow, n = tables["flows"]["coflow"], len(tables["coflows"]["coflow"])
-    if len(of_coflow) and not 0 <= of_coflow.min() <= of_coflow.max() < n:
-        raise ScenarioError(
-            f"{result.path}: damaged: flows of coflows that are none of its {n}: run it again"
-        )
-    return tables
-
-
-def _read(result: Result, name: str, key: Key, columns: Sequence[str]) -> Table:
-    """Columns of a table, its rows by number where the first column is one; ScenarioError if one is missing.
-
-    A table may have been rewritten in another order by other programs; coflows are matched by number.
-    """
-    table = results.read(result, name, key, columns)
-    number = table[columns[0]]
-    if columns[0] != name[:-1] or name == "jobs":
-        return table
-    order = np.argsort(number, kind="stable")
-    if not np.array_equal(number[order], np.arange(len(number))):
-        what = f"its {name} are not numbered from 0 without a gap"
-        raise ScenarioError(f"{result.path}: damaged: {what} in {key.stem}.parquet: run it again")
-    return {column: values[order] for column, values in table.items()}
-
-
-def _same(first: Path, other: Path, mine: dict[str, Table], yours: dict[str, Table]) -> None:
-    """ScenarioError naming the first difference, if the two workloads differ."""
-    start = f"{other}: another workload than {first}"
-    end = "compare results of one scenario and seed"
-    for name, columns in _WORKLOAD.items():
-        a, b = mine[name], yours[name]
-        if len(a[columns[0]]) != len(b[columns[0]]):
-            raise ScenarioError(
-                f"{start}: {len(b[columns[0]])} {name} instead of {len(a[columns[0]])}: {end}"
-            )
-        for column in columns:
-            differs = np.flatnonzero(a[column] != b[column])
-            if len(differs):
-                row = int(differs[0])
-                what = f"{name[:-1]} {row} has {column} {b[column][row]} instead of {a[column][row]}"
-                raise ScenarioError(f"{start}: {what}: {end}")
-
-
-def _measured(result: Result, name: str) -> list[Measured]:
-    found = []
-    network = _network(result)
-    for key in result.runs:
-        entry = result.entry(key)
-        table = _read(result, "coflows", key, ("coflow", "arrival", "finish", "cct"))
-        whole = len(table["cct"]) and not np.isnan(table["finish"]).any()
-        makespan = float(table["finish"].max() - table["arrival"].min()) if whole else None
-        bound = entry["bound"][_METRIC]
-        found.append(
-            Measured(
-                result=name,
-                scenario=result.scenario,
-                key=key,
-                valid=bool(entry["fidelity"].get("valid", True)),
-                cct=table["cct"],
-                makespan=makespan,
-                bound=bound["mean"],
-                bounds={name: mean for name, mean in bound["names"].items() if mean is not None},
-                network=network,
-            )
-        )
-    return found
-
-
-def _network(result: Result) -> str:
-    table = results.read(result, "links", result.runs[0], ("src", "dst", "capacity"))
-    digest = hashlib.sha256()
-    for column in table.values():
-        digest.update(repr(column.tolist()).encode())
-    return digest.hexdigest()
+    rows = [row for row, other in enumerate(runs) if alike(other)]
+    return rows[0] if rows and run.queues is not None else None
 
 
 def _baseline(runs: Sequence[Measured], run: Measured) -> int | None:
@@ -243,12 +140,22 @@ def speedup(
 ) -> float | None:
     """Mean CCT under `fair` / mean CCT of the run, over the coflows `among` that finished under both."""
     base = comparison.fair[row]
-    if base is None:
-        return None
-    cct, fair = comparison.runs[row].cct[among], comparison.runs[base].cct[among]
-    both = ~np.isnan(cct) & ~np.isnan(fair)
-    mean = float(cct[both].mean()) if both.any() else 0.0
-    return float(fair[both].mean()) / mean if mean > 0 else None
+    return None if base is None else _mean_ratio(comparison, base, row, among)
+
+
+def class_cost(comparison: Comparison, row: int) -> float | None:
+    """Mean CCT of the run / that with unlimited classes, over the coflows that finished in both."""
+    base = comparison.unlimited[row]
+    return None if base is None else _mean_ratio(comparison, row, base)
+
+
+def _mean_ratio(
+    comparison: Comparison, above: int, below: int, among: npt.NDArray[np.bool_] | slice = slice(None)
+) -> float | None:
+    a, b = comparison.runs[above].cct[among], comparison.runs[below].cct[among]
+    both = ~np.isnan(a) & ~np.isnan(b)
+    mean = float(b[both].mean()) if both.any() else 0.0
+    return float(a[both].mean()) / mean if mean > 0 else None
 
 
 def figures(comparison: Comparison) -> dict[str, Any]:
@@ -267,6 +174,7 @@ def figures(comparison: Comparison) -> dict[str, Any]:
 
 def _figures(comparison: Comparison, row: int) -> dict[str, Any]:
     run, base, of_class = comparison.runs[row], comparison.fair[row], comparison.of_class
+    unlimited = comparison.unlimited[row]
     cct = metrics.summary(run.cct)
     mean = cct["mean"]
     best = max(run.bounds, key=lambda name: run.bounds[name], default=None)
@@ -284,6 +192,10 @@ def _figures(comparison: Comparison, row: int) -> dict[str, Any]:
         "slowdown": _slowdown(comparison, row),
         "bound": {"mean": run.bound, "names": dict(run.bounds), "best": best},
         "above_bound": mean / run.bound if mean is not None and run.bound else None,
+        "queues": run.queues,
+        "unlimited": None if unlimited is None else comparison.runs[unlimited].result,
+        "over_unlimited": class_cost(comparison, row),
+        "deadlines_met": run.on_time,
         "classes": {
             name: {
                 **metrics.summary(run.cct[of_class == kind]),

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from netsched import units
-from netsched.compare import CLASSES, Comparison, Measured, slowdown
+from netsched.compare import CLASSES, Comparison, slowdown
+from netsched.compare_runs import Measured
 from netsched.errors import ScenarioError
 from netsched.model import Floats
 from netsched.plots import draw_steps, save

@@ -31,6 +31,10 @@ def table(figures: Mapping[str, Any]) -> Table:
     headers = [f"{name}\n[{unit}]" for name in ("mean", "p50", "p95", "max", "makespan")]
     if against_fair:
         headers += [f"speed-up\nvs {BASELINE} [x]", f"slower than\n{BASELINE} [%]"]
+    classes = any(run["over_unlimited"] is not None for run in runs)
+    due = any(run["deadlines_met"] is not None for run in runs)
+    headers += ["queues", "over\nunlimited [x]"] if classes else []
+    headers += ["deadlines\nmet [%]"] if due else []
     headers += ["above\nbound [x]", "bound"]
     for header in headers:
         # Text, because rich would take "[x]" for markup.
@@ -42,6 +46,11 @@ def table(figures: Mapping[str, Any]) -> Table:
             slower = run["slowdown"]["slower"] if run["slowdown"] else None
             cells.append(_MISSING if run["speedup"] is None else f"{run['speedup']:.2f}")
             cells.append(_MISSING if slower is None else f"{100 * slower:.1f}")
+        if classes:
+            cells.append("unlimited" if run["queues"] is None else str(run["queues"]))
+            cells.append(_MISSING if run["over_unlimited"] is None else f"{run['over_unlimited']:.3f}")
+        if due:
+            cells.append(_MISSING if run["deadlines_met"] is None else f"{100 * run['deadlines_met']:.1f}")
         cells.append(_MISSING if run["above_bound"] is None else f"{run['above_bound']:.2f}")
         cells.append(run["bound"]["best"] or _MISSING)
         view.add_row(*_names(run), *cells)
@@ -94,6 +103,10 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
         said.append(f"slower: coflows that took longer than under {BASELINE}")
     else:
         said.append(f"no run of {BASELINE} on the same engine: no speed-up and no slowdown")
+    if any(run["over_unlimited"] is not None for run in runs):
+        said.append("over unlimited: mean / mean of the same policy with as many classes as it has ranks")
+    if any(run["deadlines_met"] is not None for run in runs):
+        said.append("deadlines met: share of the coflows with a deadline that ended within it")
     names = sorted({name for run in runs if run["above_bound"] is not None for name in run["bound"]["names"]})
     if names:
         said.append(

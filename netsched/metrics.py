@@ -94,6 +94,21 @@ def coflows(workload: Workload, outcome: Outcome) -> Table:
     }
 
 
+def deadlines_met(coflows: Table, ended: float) -> Summary | None:
+    """How many coflows with a deadline were on time: `share`, `met` and `count`; None where none has one.
+
+    Those count that have finished, and those that are late when the run ends, at `ended` seconds. Rounding,
+    up to 1e-9 of the deadline, makes nobody late.
+    """
+    deadline, cct = coflows["deadline"], coflows["cct"]
+    if not np.isfinite(deadline).any():
+        return None
+    met = cct <= deadline * (1 + 1e-9)
+    known = np.isfinite(deadline) & (~np.isnan(cct) | (coflows["arrival"] + deadline <= ended))
+    on_time, count = int((met & known).sum()), int(known.sum())
+    return {"share": on_time / count if count else None, "met": on_time, "count": count}
+
+
 def stages(workload: Workload, outcome: Outcome) -> Table:
     """One row per stage: from the first release of its flows to their last finish."""
     stage, n = workload.stages, len(workload.stages.job)

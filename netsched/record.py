@@ -79,6 +79,8 @@ def record(key: Key, workload: Workload, fabric: Fabric, outcome: Outcome, bound
         "mechanisms": outcome.mechanisms,
         "weighted_cct": _weighted(coflows, bounds),
     }
+    if (on_time := metrics.deadlines_met(coflows, outcome.simulated_s)) is not None:
+        entry["deadlines_met"] = on_time
     plain |= {
         "flows": flows,
         "links": metrics.links(fabric, outcome),

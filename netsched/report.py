@@ -33,6 +33,7 @@ class Row:
 
     speedup     mean stage completion time of `fair` on the same engine / this mean: above 1 is faster
     over_bound  mean stage completion time / the best lower bound of that mean: 1 is optimal
+    on_time     share of the coflows with a deadline that met it
     difference  (this mean - the first engine's mean of this policy) / the latter; None on the first engine
     """
 
@@ -46,6 +47,7 @@ class Row:
     iteration: float | None
     speedup: float | None
     over_bound: float | None
+    on_time: float | None
     difference: float | None
 
 
@@ -76,6 +78,7 @@ def rows(summary: Mapping[str, Any]) -> list[Row]:
                     iteration=run["metrics"]["iteration_time"]["mean"],
                     speedup=_ratio(means.get((BASELINE, engine)), mean),
                     over_bound=_ratio(mean, run["bound"][_STAGE]["mean"]),
+                    on_time=run.get("deadlines_met", {}).get("share"),
                     difference=against - 1 if against is not None else None,
                 )
             )
@@ -92,26 +95,34 @@ def table(summary: Mapping[str, Any]) -> Table:
     view.add_column("engine", no_wrap=True)
     headers = [f"{name}\n[{unit}]" for name in ("mean", "p50", "p95", "max", "iteration")]
     headers += [f"speed-up\nvs {BASELINE} [x]", "above\nbound [x]"]
+    due = any(line.on_time is not None for line in lines)
+    if due:
+        headers.append("deadlines\nmet [%]")
     if len(engines) > 1:
         headers.append(f"mean vs\n{engines[0]} [%]")
     for header in headers:
         # Text, because rich would take "[x]" for markup.
         view.add_column(Text(header), justify="right", no_wrap=True)
     for policy in dict.fromkeys(line.policy for line in lines):
-        cells = [_cells(line, factor)[: 1 + len(headers)] for line in lines if line.policy == policy]
+        cells = [_cells(line, factor, due, len(engines) > 1) for line in lines if line.policy == policy]
         view.add_row(Text(policy), *(Text("\n".join(column)) for column in zip(*cells, strict=True)))
     return view
 
 
-def _cells(line: Row, factor: float) -> list[str]:
+def _cells(line: Row, factor: float, due: bool, engines: bool) -> list[str]:
+    """A line as text; `due` and `engines`: is there a column of deadlines, and one against another engine?"""
     times = (line.mean, line.p50, line.p95, line.max, line.iteration)
-    return [
+    cells = [
         line.engine if line.valid else f"{line.engine} INVALID",
         *(_MISSING if time is None else f"{time / factor:.3f}" for time in times),
         _MISSING if line.speedup is None else f"{line.speedup:.2f}",
         _MISSING if line.over_bound is None else f"{line.over_bound:.2f}",
-        _MISSING if line.difference is None else f"{100 * line.difference:+.1f}",
     ]
+    if due:
+        cells.append(_MISSING if line.on_time is None else f"{100 * line.on_time:.1f}")
+    if engines:
+        cells.append(_MISSING if line.difference is None else f"{100 * line.difference:+.1f}")
+    return cells
 
 
 def _unit(lines: Sequence[Row]) -> tuple[float, str]:
@@ -142,6 +153,8 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
         named = ", ".join(dict.fromkeys(filter(None, (best_bound(run["bound"][_STAGE]) for run in runs))))
         said.append("above bound: mean / the best lower bound of it (1.00 cannot be beaten)")
         said[-1] += f", here {named}" if named else ""
+    if any(line.on_time is not None for line in rows(summary)):
+        said.append("deadlines met: share of the coflows with a deadline that ended within it")
     for run in summary["runs"]:
         name = f"{run['policy']} on {run['engine']}"
         if not run["fidelity"].get("valid", True):

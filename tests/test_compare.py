@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from matplotlib.image import imread
 from result_cases import outcome, scenario, star, star_paths
 from rich.console import Console
@@ -16,7 +17,7 @@ from rich.console import Console
 from netsched import compare_plots, compare_table, results
 from netsched.bounds import lower_bounds
 from netsched.cli import main
-from netsched.compare import CLASSES, Limits, classify, compare, figures, slowdown, speedup
+from netsched.compare import CLASSES, Limits, class_cost, classify, compare, figures, slowdown, speedup
 from netsched.errors import ScenarioError
 from netsched.model import Workload
 from netsched.record import record
@@ -79,13 +80,12 @@ def test_figures_worked_by_hand(pair):
     assert (fair["makespan"], other["makespan"]) == (8.0, 7.5)
     assert (fair["speedup"], fair["slowdown"]) == (1.0, None)
     assert other["speedup"] == pytest.approx(13 / 12.5)
-    # Isolation: 1, 2 and 4 s.
-    assert other["bound"] == {
-        "mean": pytest.approx(7 / 3),
-        "names": {"isolation": pytest.approx(7 / 3)},
-        "best": "isolation",
-    }
-    assert other["above_bound"] == pytest.approx(12.5 / 7)
+    # Isolation: 1, 2 and 4 s. Host 3's port alone, the shortest first: the three end at 1, 3 and 7 s.
+    bound = other["bound"]
+    assert (bound["best"], bound["mean"]) == ("shortest-first", pytest.approx(10 / 3))
+    assert bound["names"]["isolation"] == pytest.approx(7 / 3)
+    assert bound["names"]["shortest-first"] == pytest.approx(10 / 3)
+    assert other["above_bound"] == pytest.approx(12.5 / 10)
     slow = other["slowdown"]
     assert slow["mean"] == pytest.approx((0.5 + 1.25 + 6.5 / 7) / 3)
     assert (slow["count"], slow["p50"], slow["max"]) == (3, pytest.approx(6.5 / 7), 1.25)
@@ -160,6 +160,70 @@ def test_fair_is_that_of_the_same_result_or_else_another_s_over_the_same_links(t
     assert "other on sim in fast: no fair on this engine and these links" in text
 
 
+def with_queues(folder: Path, queues: object, **more: object) -> Path:
+    """The result, its scenario saying so many classes."""
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "queues": queues, **more}))
+    return folder
+
+
+def test_what_few_classes_cost_is_the_ratio_to_the_same_run_without_a_limit(tmp_path):
+    # Mean CCT 12.5/3 s with eight classes, (2 + 3 + 5) / 3 s without a limit: 1.25.
+    eight = with_queues(write(tmp_path / "q8", ("sim", "fair", FAIR), ("sim", "other", OTHER)), 8)
+    free = with_queues(write(tmp_path / "free", ("sim", "other", (2.0, 3.0, 6.0))), "unlimited")
+    compared = compare([eight, free])
+    assert compared.unlimited == (None, 2, None)
+    assert class_cost(compared, 1) == pytest.approx(1.25)
+    told = figures(compared)["runs"]
+    assert [run["queues"] for run in told] == [8, 8, None]
+    assert [run["over_unlimited"] for run in told] == [None, pytest.approx(1.25), None]
+    assert [run["unlimited"] for run in told] == [None, "free", None]
+    text = printed(compared)
+    assert "unlimited [x]" in text and "1.250" in text
+    assert "over unlimited: mean / mean of the same policy with as many classes as it has ranks" in text
+
+
+def test_only_runs_that_differ_in_nothing_else_tell_what_classes_cost(tmp_path):
+    eight = with_queues(write(tmp_path / "q8", ("sim", "other", OTHER)), 8)
+    others = [
+        with_queues(write(tmp_path / "slow", ("sim", "other", OTHER)), "unlimited", control={"delay": "5ms"}),
+        with_queues(write(tmp_path / "pair", ("sim", "other", OTHER)), "unlimited", transport={"a": "b"}),
+        with_queues(write(tmp_path / "fast", ("sim", "other", OTHER), rate=2 * MB), "unlimited"),
+        with_queues(write(tmp_path / "real", ("mininet", "other", OTHER)), "unlimited"),
+        with_queues(write(tmp_path / "four", ("sim", "other", OTHER)), 4),
+    ]
+    compared = compare([eight, *others])
+    assert compared.unlimited == (None,) * 6
+    assert "unlimited" not in printed(compared)
+    # Without a word on it a scenario has eight.
+    plain = write(tmp_path / "plain", ("sim", "other", OTHER))
+    assert compare([plain]).runs[0].queues == 8
+
+
+def test_a_scenario_that_cannot_be_read_is_named(tmp_path):
+    folder = write(tmp_path / "r", ("sim", "other", OTHER))
+    (folder / "scenario.yaml").write_text("- a\n")
+    with pytest.raises(ScenarioError, match=r"r/scenario\.yaml: damaged: is no mapping: run it again"):
+        compare([folder])
+    (folder / "scenario.yaml").unlink()
+    with pytest.raises(ScenarioError, match=r"r/scenario\.yaml: damaged: "):
+        compare([folder])
+
+
+def test_deadlines_met_are_shown_where_there_are_any(pair, tmp_path):
+    assert "deadlines" not in printed(compare([pair]))
+    b = WorkloadBuilder(4)
+    for i in range(3):
+        job = b.add_job(f"j{i}", arrival=ARRIVALS[i])
+        coflow = b.add_coflow(job, b.add_stage(job, "all"), f"c{i}", deadline=(4.0, 4.0, np.inf)[i])
+        b.add_flow(coflow, i, 3, SIZES[i])
+    # CCTs 1 and 5 s against 4 s each: half of them.
+    folder = write(tmp_path / "d", ("sim", "other", OTHER), work=b.build())
+    compared = compare([folder])
+    assert figures(compared)["runs"][0]["deadlines_met"] == 0.5
+    assert "met [%]" in printed(compared) and "50.0" in printed(compared)
+
+
 def test_results_in_folders_of_one_name_are_told_apart(tmp_path):
     for name in ("a", "b"):
         write(tmp_path / name / "r", ("sim", "fair", FAIR))
@@ -212,10 +276,10 @@ def test_the_table(pair, tmp_path, monkeypatch, capsys):
         "7.500",
         "1.04",
         "33.3",
-        "1.79",
-        "isolation",
+        "1.25",
+        "shortest-first",
     ]
-    assert "the best lower bound of it, of isolation" in out and err == ""
+    assert "the best lower bound of it, of isolation, " in out and err == ""
     assert "[s]" in out
 
 
