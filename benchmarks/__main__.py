@@ -1,6 +1,6 @@
 """How long the simulator takes, one subject at a time or all.
 
-python -m benchmarks [trace | simgrid | growth | rings | agent] [--repeat N] [options of the subject]
+python -m benchmarks [trace | simgrid | growth | rings | agent | coordinator] [--repeat N] [its options]
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import argparse
 import subprocess
 import sys
 
-from benchmarks import against_simgrid, agent, growth, public_trace, rings
+from benchmarks import against_simgrid, agent, coordinator, growth, public_trace, rings
 from benchmarks.measure import Subject, machine
 from netsched.errors import NetschedError
 
@@ -19,6 +19,7 @@ SUBJECTS: dict[str, Subject] = {
     "growth": growth,
     "rings": rings,
     "agent": agent,
+    "coordinator": coordinator,
 }
 
 

@@ -157,6 +157,25 @@ def damaged(packet: bytes, rng: random.Random) -> bytes:
     return json.dumps(message).encode()
 
 
+def test_an_agent_reads_a_plan_or_says_what_is_wrong_with_it():
+    rng = random.Random(5)
+    plan = PlanPart(3, {7: Share(2, 0.5, 1e6, True), 8: Share(0, None, None, False)}, {9: "no host"})
+    read = {True: 0, False: 0}
+    for _ in range(3000):
+        packet = wire.plan_bytes(plan) if rng.random() < 0.8 else wire.welcome_bytes(Welcome("sebf", 1.0))
+        try:
+            found = wire.read_answer(damaged(packet, rng))
+        except WireError:
+            read[False] += 1
+            continue
+        read[True] += 1
+        if isinstance(found, PlanPart):
+            assert all(
+                0 <= s.cls <= 7 and (s.hold or 0) >= 0 and (s.cap or 0) >= 0 for s in found.flows.values()
+            )
+    assert min(read.values()) > 300
+
+
 def test_whatever_an_agent_sends_the_coordinator_goes_on_and_other_agents_keep_their_flows():
     rng = random.Random(4)
     what = planner(control=Control(delay=0.01, period=0.05))
