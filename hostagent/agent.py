@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import selectors
 import signal
 import time
@@ -45,6 +46,9 @@ class Agent:
         NetschedError if the ports or a socket cannot be had; everything is then as before.
         """
         config, notifier = self.config, Notifier()
+        # What service managers grant by default is a fraction of what they allow.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         with contextlib.ExitStack() as stack:
             # The socket before the ports: two agents of one configuration must not undo each other's queues.
             shared = bool(config.api.allow)

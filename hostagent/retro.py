@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,26 +28,23 @@ _LIVE: Final = frozenset({1, 2})
 
 
 @contextlib.contextmanager
-def sockets_of(pid: int, uid: int | None) -> Iterator[list[int]]:
-    """Our own descriptors of the connected TCP sockets of process `pid`; closed again afterwards.
+def sockets_of(pid: int, uid: int | None, close: Callable[[Sequence[int]], None]) -> Iterator[list[int]]:
+    """Our own descriptors of the connected TCP sockets of process `pid`; given to `close` afterwards.
 
     `uid`: only if the process is this user's (None: anybody's). BadRequest if it is not, or is not there: the
     same words for both. CapabilityError without the right to trace it.
     """
-    found: list[int] = []
-    with contextlib.ExitStack() as stack:
-        handle = _open(pid, uid)
-        stack.callback(os.close, handle)
+    got: list[int] = []
+    handle = _open(pid, uid)
+    try:
         for number in _socket_numbers(pid):
             fd = _get(handle, pid, number)
-            if fd is None:
-                continue
-            if len(found) < _MAX_SOCKETS and _is_live_tcp(fd):
-                found.append(fd)
-                stack.callback(os.close, fd)
-            else:
-                os.close(fd)
-        yield found
+            if fd is not None:
+                got.append(fd)
+        yield [fd for fd in got if _is_live_tcp(fd)]
+    finally:
+        os.close(handle)
+        close(got)
 
 
 def _open(pid: int, uid: int | None) -> int:
@@ -86,7 +83,7 @@ def _socket_numbers(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             if str(name.readlink()).startswith("socket:"):
                 numbers.append(int(name.name))
-    return numbers
+    return numbers[:_MAX_SOCKETS]
 
 
 def _get(handle: int, pid: int, number: int) -> int | None:

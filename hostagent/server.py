@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from hostagent import logs, protocol, safety
+from hostagent.closing import Closer
 from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
 from hostagent.quota import Pace, Quota
 from netsched.errors import NetschedError
@@ -31,6 +32,8 @@ _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
 _REST_S: Final = 1.0
 """How long no connection is taken after the kernel could give none; and between two lines about refusals."""
+_CLOSING_S: Final = 0.02
+"""How long a user's packets wait at a time while what he passed before is still closing."""
 _CRED: Final = struct.Struct("=iII")
 
 
@@ -84,6 +87,7 @@ class Server:
         self._gone = gone
         self._quota = quota
         self._pace = Pace(quota.messages)
+        self._closer = Closer()
         self._resting: dict[socket.socket, float] = {}
         self._next_line = 0.0
         self._numbers = itertools.count(1)
@@ -134,7 +138,7 @@ class Server:
 
     def close(self) -> None:
         for connection in list(self.connections.values()):
-            self._drop(connection)
+            self._drop(connection, unread=True)
         self._poll.close()
         self._listener.close()
         self._wake_read.close()
@@ -178,6 +182,9 @@ class Server:
         _LOG.warning("connection refused", extra=logs.fields(about))
 
     def _one_packet(self, connection: Connection) -> None:
+        if self._closer.is_busy(connection.peer.uid):
+            self._rest(connection.sock, _CLOSING_S)
+            return
         size = MAX_PACKET + 1
         rights = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
         try:
@@ -197,8 +204,7 @@ class Server:
             if wait and connection.sock in self.connections:
                 self._rest(connection.sock, wait)
         finally:
-            for fd in fds:
-                os.close(fd)
+            self._closer.close(fds, connection.peer.uid)
 
     def _reply(
         self, connection: Connection, data: bytes, flags: int, fds: Sequence[int], wait: float
@@ -227,14 +233,18 @@ class Server:
             connection.sock.send(protocol.encode(message))
         except OSError:
             # Gone, or not reading its answers: nobody else has to wait for that.
-            self._drop(connection)
+            self._drop(connection, unread=True)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection, *, unread: bool = False) -> None:
+        """Let a client go. `unread`: packets of its may be waiting, with descriptors that close with it."""
         if self.connections.pop(connection.sock, None) is not None:
             if self._resting.pop(connection.sock, None) is None:
                 self._poll.unregister(connection.sock)
             self._gone(connection)
-        connection.sock.close()
+        if unread:
+            self._closer.beside(connection.sock.close, connection.peer.uid)
+        else:
+            connection.sock.close()
 
 
 def _head(request: Message) -> Message:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from hostagent import ladder, protocol, retro, sockdiag, tagging
+from hostagent.closing import Closer
 from hostagent.config import Config
 from hostagent.ledger import Ledger, Record
 from hostagent.metrics import Counts
@@ -48,6 +49,7 @@ class Tagger:
         self._connections = connections
         self._rules = rules
         self._quota = config.api.limits.quota()
+        self._closer = Closer()
         self._next_list = 0.0
 
     def tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
@@ -191,7 +193,10 @@ class Tagger:
         dscp = marking.dscp_of(cls, self.config.queues)
         uid = connection.peer.uid
         results = []
-        with retro.sockets_of(pid, None if self._rules(uid) else uid) as fds:
+        if self._closer.is_busy(uid):
+            raise BadRequest("busy", "the sockets of earlier requests are still closing; ask again later")
+        of_user = None if self._rules(uid) else uid
+        with retro.sockets_of(pid, of_user, lambda fds: self._closer.close(fds, uid)) as fds:
             known = [_identify(self.ledger, fd) for fd in fds]
             self._check_room(connection, [one[0] for one in known if one is not None])
             results = self._mark(fds, dscp, group, even_busy)

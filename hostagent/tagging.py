@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import socket
 import struct
 import sys
@@ -153,18 +152,18 @@ def _with_socket(sock: socket.socket | int, use: Callable[[socket.socket], Tagge
 
 @contextlib.contextmanager
 def borrowed(sock: socket.socket | int) -> Iterator[socket.socket]:
-    """A socket object for a descriptor, which stays open: socket(fileno=) would close the caller's."""
+    """A socket object for a descriptor, which stays open. OSError if it is none.
+
+    Without a copy, since closing a copy may wait as long as closing the last one (see `closing`).
+    """
     if not isinstance(sock, int):
         yield sock
         return
-    copy = os.dup(sock)
+    own = socket.socket(fileno=sock)
     try:
-        own = socket.socket(fileno=copy)
-    except BaseException:
-        os.close(copy)  # it is no socket, and nobody else knows of the copy
-        raise
-    with own:
         yield own
+    finally:
+        own.detach()
 
 
 class NotTcpError(OSError):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -382,6 +384,47 @@ def test_what_the_kernel_refuses_in_the_midst_of_a_group_is_undone(monkeypatch, 
         assert before[0].priority == 5, "the priority comes back as well, last"
     assert not any(result.ok for result in results)
     assert results[2].error == "the kernel kept CS0" and "socket 2 of the group" in results[0].error
+
+
+# ------------------------------------------------------------------ descriptors that close when they like
+
+
+def lingering() -> tuple[socket.socket, socket.socket]:
+    """A connection whose near end waits for a minute when its last descriptor is closed: nobody reads."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("=ii", 1, 60))
+    fill(near)
+    return near, far
+
+
+@pytest.mark.root
+def test_who_passes_a_socket_that_closes_slowly_holds_up_nobody_but_himself(place):
+    with agent(place, allowing(NOBODY, SOMEBODY)) as (path, process), contextlib.ExitStack() as stack:
+        good = stack.enter_context(connect(path, SOMEBODY))
+        with as_user(NOBODY):
+            socks = [stack.enter_context(dial(path)) for _ in range(3)]
+        # While the agent stands still, all of them are sent and let go of: it then has the last descriptors.
+        process.send_signal(signal.SIGSTOP)
+        for number in range(20):
+            near, far = lingering()
+            stack.enter_context(far)
+            packet = protocol.encode({"v": 1, "verb": "tag", "class": 0, "count": 1})
+            socket.send_fds(socks[number % 3], [packet], [near.fileno()])
+            near.close()
+        process.send_signal(signal.SIGCONT)
+        threads = 0
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            began = time.monotonic()
+            assert good.hello()["mode"] == "mark"
+            assert time.monotonic() - began < 0.5
+            threads = max(threads, len(list(Path(f"/proc/{process.pid}/task").iterdir())))
+            time.sleep(0.02)
+        assert threads == 1 + 8, "8 wait beside the loop, the others unread, at the cost of their sender"
+        with connection() as (mine, _):
+            assert good.tag([mine], 0)[0].ok
 
 
 # ------------------------------------------------------------------ files and folders
