@@ -20,7 +20,7 @@ from netsched import marking
 from netsched.errors import NetschedError, ScenarioError
 
 PROBES: Final = 5
-"""Packets for each class."""
+"""Packets for each class at a time."""
 _WAIT_S: Final = 1.0
 _TICK_S: Final = 0.2
 _MAGIC: Final = b"nsprobe1"
@@ -114,24 +114,27 @@ def _ask_class(sock: socket.socket, cls: int, dscp: int) -> Arrival:
     run = secrets.token_bytes(8)
     tos = marking.tos_of(dscp)
     _mark(sock, tos)
-    there, back, missing = set(), set(), PROBES
+    there, back, sent, answered = set(), set(), 0, 0
     try:
-        for _ in range(PROBES):
-            sock.send(_PACKET.pack(_MAGIC, run, tos, 0))
-        end = time.monotonic() + _WAIT_S
-        while missing and time.monotonic() < end:
-            try:
-                data, arrived, _ = _receive(sock)
-            except TimeoutError:
-                continue
-            if len(data) == _PACKET.size and data.startswith(_MAGIC + run):
-                there.add(marking.dscp_in(data[-1]))
-                back.add(marking.dscp_in(arrived))
-                missing -= 1
+        # The first packets to a neighbour may be lost while its address is asked for: silence is asked again.
+        while not answered and sent < 2 * PROBES:
+            for _ in range(PROBES):
+                sock.send(_PACKET.pack(_MAGIC, run, tos, 0))
+            sent += PROBES
+            end = time.monotonic() + _WAIT_S
+            while answered < sent and time.monotonic() < end:
+                try:
+                    data, arrived, _ = _receive(sock)
+                except TimeoutError:
+                    continue
+                if len(data) == _PACKET.size and data.startswith(_MAGIC + run):
+                    there.add(marking.dscp_in(data[-1]))
+                    back.add(marking.dscp_in(arrived))
+                    answered += 1
     except OSError:
         # An ICMP error of an earlier probe, or a filter of this host: what was answered is what counts.
         pass
-    return Arrival(cls, dscp, PROBES, PROBES - missing, tuple(sorted(there)), tuple(sorted(back)))
+    return Arrival(cls, dscp, sent, answered, tuple(sorted(there)), tuple(sorted(back)))
 
 
 def _open(where: tuple[str, int], *, bind: bool) -> socket.socket:

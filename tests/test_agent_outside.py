@@ -764,7 +764,7 @@ def test_every_class_s_mark_is_seen_to_arrive(two_hosts, place):
     found = json.loads(done.stdout)["classes"]
     assert [one["dscp"] for one in found] == list(marking.DSCP_OF_CLASS)
     assert all(one["there"] == one["back"] == [one["dscp"]] and one["intact"] for one in found)
-    assert told["answered"] == 8 * verify.PROBES
+    assert told["answered"] >= sum(one["answered"] for one in found) >= 8 * verify.PROBES
 
 
 @pytest.mark.root
