@@ -91,6 +91,7 @@ class Agent:
             changes = host.apply()
             _LOG.info("host marks applied", extra=logs.fields({"changes": changes, "level": host.level}))
             self._verbs.host, self._verbs.tagger.tuples = host, host.table
+            self._verbs.tagger.adopt(host.adopted)
             yield
         finally:
             if self.config.on_stop == "restore":

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hostagent import bpf, cgroups, ladder, logs
+from hostagent import bpf, cgroups, ladder, logs, sockdiag
 from hostagent.cgroups import Cgroup
 from hostagent.config import Config
 from hostagent.nftmarks import TABLE, NftMarks
@@ -31,7 +31,8 @@ _HOLD: Final = 4
 class HostMarks:
     """The marks of one agent. `groups` are the configuration's, `level` is the one that marks them.
 
-    `why`: reason, by level, why it was not taken. `conflict`: why the table is no longer repaired.
+    `why`: reason, by level, why it was not taken. `conflict`: why the table is no longer repaired. `adopted`:
+    the living connections that a dead agent had marked by address, with their classes.
     """
 
     config: Config
@@ -41,6 +42,7 @@ class HostMarks:
     why: dict[str, str] = field(default_factory=dict)
     conflict: str = ""
     repaired_at: list[float] = field(default_factory=list)
+    adopted: list[tuple[sockdiag.Found, int]] = field(default_factory=list)
     _links: dict[Cgroup, int] = field(default_factory=dict)
 
     @classmethod
@@ -94,8 +96,11 @@ class HostMarks:
         self._links.clear()
 
     def apply(self) -> int:
-        """Make the marks what they should be; the number of changes."""
-        return 0 if self.table is None else self.table.load()
+        """Make the marks what they should be, keeping a dead agent's entries; the number of changes."""
+        if self.table is None:
+            return 0
+        self.adopted = self.table.adopt(sockdiag.sockets())
+        return self.table.load()
 
     def watch(self) -> None:
         """Follow groups that were made anew, and repair the table unless somebody keeps changing it."""

@@ -7,6 +7,8 @@ have a timeout, which the agent renews while the connection lives: after its dea
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -18,6 +20,7 @@ from netsched import marking
 from netsched.errors import CapabilityError, NetschedError
 
 TABLE: Final = "netsched_marks"
+_SET: Final = re.compile(r"c([0-9])v([46])")
 CHAIN: Final = "marks"
 _TIMEOUT_S: Final = 20.0
 _OPTIONS: Final = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_SOCKET and CONFIG_SOCK_CGROUP_DATA"
@@ -67,23 +70,23 @@ class NftMarks:
         return len(self._flows)
 
     def script(self) -> str:
-        """The table as it should be, without its entries."""
+        """The table as it should be, without its entries; written as nft lists it, to be compared."""
         lines = [f"table inet {TABLE} {{"]
         for cls in range(self._queues):
             for version, kind in (("4", "ipv4_addr"), ("6", "ipv6_addr")):
                 ends = f"{kind} . inet_service . {kind} . inet_service"
-                lines.append(f"  set c{cls}v{version} {{ type {ends}; flags timeout; }}")
-        lines += [f"  chain {CHAIN} {{", "    type filter hook output priority mangle; policy accept;"]
+                lines += [f"\tset c{cls}v{version} {{", f"\t\ttype {ends}", "\t\tflags timeout", "\t}", ""]
+        lines += [f"\tchain {CHAIN} {{", "\t\ttype filter hook output priority mangle; policy accept;"]
         for group, cls in self._groups:
             for family in ("ip", "ip6"):
                 which = f'socket cgroupv2 level {group.level} "{group.nft_path}"'
-                lines.append(f"    meta l4proto tcp {which} {family} dscp set {self._dscp(cls)}")
+                lines.append(f"\t\tmeta l4proto tcp {which} {family} dscp set {self._dscp(cls)}")
         # After the groups: what a job says of one connection overrides what is said of its group.
         for cls in range(self._queues):
             for version, family in (("4", "ip"), ("6", "ip6")):
                 ends = f"{family} saddr . tcp sport . {family} daddr . tcp dport"
-                lines.append(f"    {ends} @c{cls}v{version} {family} dscp set {self._dscp(cls)}")
-        return "\n".join([*lines, "  }", "}", ""])
+                lines.append(f"\t\t{ends} @c{cls}v{version} {family} dscp set {self._dscp(cls)}")
+        return "\n".join([*lines, "\t}", "}", ""])
 
     def check(self) -> None:
         """Ask the kernel whether it would take the table; nothing is changed.
@@ -95,9 +98,22 @@ class NftMarks:
         except NftError as error:
             raise CapabilityError(f"{error}: a kernel with {_OPTIONS} is needed") from None
 
+    def adopt(self, alive: Iterable[Found]) -> list[tuple[Found, int]]:
+        """Take over the entries of an agent that died: (connection, class) of those that live.
+
+        The others end by themselves. To be called before the first `load`.
+        """
+        there = _entries(self._queues)
+        kept = [(one, there[flow]) for one in alive if (flow := _flow(one)) in there]
+        self._flows = {_flow(one): cls for one, cls in kept}
+        self._cookies = {one.cookie: _flow(one) for one, _ in kept}
+        return kept
+
     def load(self) -> int:
         """Make the table what it should be; the number of transactions (0: it was so already)."""
-        if self._loaded and self.read_back() == self._loaded:
+        there = self.read_back()
+        if there and there == (self._loaded or self.script()):
+            self._loaded = there
             return 0
         entries = [self._entry("add", cls, flow) for flow, cls in self._flows.items()]
         fresh = f"add table inet {TABLE}\ndelete table inet {TABLE}\n"
@@ -166,13 +182,32 @@ class NftMarks:
         self.operations += 1
         _nft("-f", "-", script=script)
 
-    def _dscp(self, cls: int) -> int:
-        return marking.dscp_of(cls, self._queues)
+    def _dscp(self, cls: int) -> str:
+        """The code point as nft lists it: by its name where it has one."""
+        dscp = marking.dscp_of(cls, self._queues)
+        return marking.NAMES[dscp].lower() if dscp in marking.NAMES else f"0x{dscp:02x}"
 
 
 def _flow(found: Found) -> Flow:
     # A mapped connection is IPv4 on the wire, and its addresses are shown as such.
     return ("6" if found.family == "ipv6" else "4", found.local, found.peer)
+
+
+def _entries(queues: int) -> dict[Flow, int]:
+    """The connections in the table's sets, each with its class; {} if the table is not there."""
+    try:
+        listed = json.loads(_nft("-j", "list", "table", "inet", TABLE))
+    except (NftError, ValueError):
+        return {}
+    found: dict[Flow, int] = {}
+    for item in listed.get("nftables", ()):
+        match = _SET.fullmatch(item.get("set", {}).get("name", ""))
+        if match is None or int(match[1]) >= queues:
+            continue
+        for entry in item["set"].get("elem", ()):
+            here, port, there, peer_port = entry["elem"]["val"]["concat"]
+            found[match[2], (here, port), (there, peer_port)] = int(match[1])
+    return found
 
 
 def is_there() -> bool:

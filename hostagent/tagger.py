@@ -75,6 +75,12 @@ class Tagger:
             )
         return self._count(cls, group, results)
 
+    def adopt(self, found: Sequence[tuple[sockdiag.Found, int]]) -> None:
+        """Remember connections that an agent before this one has marked by address, for jobs unknown."""
+        for one, cls in found:
+            dscp = marking.dscp_of(cls, self.config.queues)
+            self.ledger.note(Record(one.cookie, True, one.uid, "", cls, dscp, ladder.NFT_TUPLE))
+
     def _class_of(self, connection: Connection, request: Message) -> int:
         try:
             cls = self.config.number_of(request.get("class"))

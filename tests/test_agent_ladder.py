@@ -376,6 +376,47 @@ def test_a_program_ends_with_its_agent_and_marks_stay_on_their_sockets(ends, tmp
 
 
 @pytest.mark.root
+def test_after_a_kill_marked_connections_are_taken_over_without_a_change(ends, tmp_path):
+    left, _ = ends
+    config = {"version": 1, "mode": "mark", "ladder": ["nft-tuple"], "resync": "1s", "on_stop": "keep"}
+    sockets = []
+    try:
+        for family, host in ((socket.AF_INET, "10.9.0.1"), (socket.AF_INET6, "fd09::1")):
+
+            def make(family=family, host=host) -> tuple[socket.socket, ...]:
+                with socket.create_server((host, 0), family=family) as listener:
+                    near = socket.create_connection(listener.getsockname()[:2])
+                    return near, listener.accept()[0]
+
+            sockets += within(left.pid, make)
+        show = [f"{s.getsockname()[0]}:{s.getsockname()[1]}" for s in (sockets[0], sockets[1])]
+        show6 = [f"[{s.getsockname()[0]}]:{s.getsockname()[1]}" for s in (sockets[2], sockets[3])]
+        with (
+            pytest.raises(AssertionError),
+            agent(tmp_path, config, left) as (path, process),
+            client.connect(path, strict=True, timeout=5) as us,
+        ):
+            us.tag_flows([tuple(show)], 0)
+            us.tag_flows([tuple(show6)], 2)
+            process.kill()
+            process.wait()
+        handles = left.run("nft", "-a", "-t", "list", "ruleset")
+        with agent(tmp_path, config, left) as (path, _), client.connect(path, strict=True, timeout=5) as us:
+            assert left.run("nft", "-a", "-t", "list", "ruleset") == handles, "nothing was made anew"
+            assert us.status()["marks"]["flows"] == 2
+            (one,) = us.explain(local=show6[0])["sockets"]
+            assert (one["level"], one["dscp_now"], one["class"]) == ("nft-tuple", 32, 2)
+            sockets[0].close()
+            sockets[1].close()
+            wait_until(lambda: us.status()["marks"]["flows"] == 1)
+    finally:
+        for sock in sockets:
+            sock.close()
+    assert nftmarks.TABLE in left.run("nft", "list", "tables"), "on_stop: keep"
+    left.run("nft", "delete", "table", "inet", nftmarks.TABLE)
+
+
+@pytest.mark.root
 def test_a_group_made_anew_is_followed_and_the_table_is_repaired(ends, tmp_path, group):
     left, _ = ends
     config = config_of("nft-cgroup", group) | {"resync": "1s"}
