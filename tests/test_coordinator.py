@@ -208,7 +208,9 @@ def test_whatever_an_agent_sends_the_coordinator_goes_on_and_other_agents_keep_t
                 assert 0 <= share.cls < QUEUES
     assert refused > 1000
     (kept,) = good.flows.values()
-    assert kept.sent == 0 and not kept.over, "another agent's word touched this flow"
+    assert what.registry.table.rows["sent"][kept.slot] == 0 and not kept.over, (
+        "another agent's word touched this flow"
+    )
 
 
 # ------------------------------------------------------------------ what a policy sees
@@ -491,6 +493,16 @@ def test_flows_to_nowhere_are_refused_by_name_and_addresses_are_names():
     }
 
 
+def test_a_refused_flow_that_is_put_right_is_planned():
+    what = planner()
+    host = join(what, "h1")
+    what.hear(host, Report(flows=(flow(1, "a", 1e6, "h9"),)), 0.0)
+    what.hear(host, Report(flows=(flow(1, "a", 1e6, "h2"),)), 0.0)
+    assert what.tell(host, 0.0) == PlanPart(0, {}, {}), "nothing is in effect for it yet"
+    what.turn(0.0)
+    assert told(what, host, 0.0)[1].decided
+
+
 def test_a_flow_keeps_what_it_is():
     what = planner()
     host = join(what, "h1")
@@ -512,7 +524,8 @@ def test_nothing_is_left_of_what_has_ended():
         what.tell(host, now + 0.5)
         what.hear(host, Report(done=(step,), closed=(declared.key,)), now + 0.6)
         what.turn(now + 0.6)
-    assert not what.registry.known and not what._orders and not what._class_of and not what._untold["h1"]
+    assert not what.registry.known and not len(what.registry.table.live()) and not what._class_of
+    assert len(what.registry.table.rows) == 256 and not what._untold["h1"]
     assert not host.ended and not host.declared and not what.registry.fresh
 
 

@@ -6,12 +6,14 @@ decision from what is known by then, so that the view itself is made by the very
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from netsched.coordinator.registry import Coflow, Flow, Registry
+from netsched.coordinator.registry import Coflow, Registry
 from netsched.coordinator.wire import CoflowKey
 from netsched.fabric import Fabric
 from netsched.ledger import open_ledger
@@ -19,13 +21,22 @@ from netsched.model import Coflows, Dag, Event, Flows, Ints, Jobs, Stages, Tasks
 from netsched.observe import Static, view
 from netsched.routes import Routes
 
+Rows = npt.NDArray[Any]
+"""Rows of `table.ROW`."""
+
 
 @dataclass(frozen=True)
 class Picture:
-    """A view, and which flow (of `flows`) and coflow (of `coflows`) each of its rows is."""
+    """A view, and what its rows are.
+
+    slots     of the table, one per row of `view.flows`
+    numbers   of the flows in them, by which a slot that is used again can be told
+    coflows   one per row of `view.coflows`
+    """
 
     view: View
-    flows: tuple[Flow, ...]
+    slots: Ints
+    numbers: Ints
     coflows: tuple[CoflowKey, ...]
 
 
@@ -44,59 +55,54 @@ class Camera:
     def take(
         self,
         registry: Registry,
-        shown: Sequence[Flow] | None,
+        shown: Sequence[int] | None,
         now: float,
         events: Event,
-        cls: dict[CoflowKey, int],
+        cls: Mapping[CoflowKey, int],
     ) -> Picture:
-        """What a policy is to see at `now` (s): all active flows, or only those `shown` (for a local policy).
+        """What a policy is to see at `now` (s): all active flows, or of those only the slots `shown`.
 
         `cls` has the class of each coflow by the last decision in effect.
         """
-        whole = registry.coflows()
-        coflows = sorted(whole.values(), key=lambda one: one.number)
-        row_of = {one.key: row for row, one in enumerate(coflows)}
-        flows = [flow for flow in registry.flows() if flow.key in row_of]
-        flows.sort(key=lambda flow: (flow.release, flow.number))
-        wanted = None if shown is None else {flow.number for flow in shown}
-        active = [
-            row
-            for row, flow in enumerate(flows)
-            if flow.state.active and (wanted is None or flow.number in wanted)
-        ]
+        coflows = registry.coflows()
+        slots, coflow = _known(registry, coflows)
+        self._look_up_paths(registry.table.rows, slots)
+        rows = registry.table.rows[slots]
+        active = rows["active"] if shown is None else rows["active"] & np.isin(slots, shown)
+        left = rows["size"] - rows["sent"]
         # As in the engines: what has sent everything needs no decision any more.
-        rows = [row for row in active if flows[row].sent < flows[row].state.size]
-        in_flight = np.array([row for row in active if flows[row].sent >= flows[row].state.size], np.int64)
-        workload = _workload(flows, coflows, row_of)
-        routes = self._routes(flows)
+        index, in_flight = np.flatnonzero(active & (left > 0)), np.flatnonzero(active & (left <= 0))
+        m = len(coflows)
+        ended, ended_bytes = (np.array([getattr(c, n) for c in coflows]) for n in ("ended", "ended_bytes"))
+        size = np.bincount(coflow, rows["size"], m) + ended_bytes
+        n_flows = np.bincount(coflow, minlength=m) + ended
+        n_flows = np.maximum(n_flows, [one.n_flows for one in coflows]).astype(np.int64)
+        workload = _workload(rows, coflow, coflows)
+        routes = self._routes(rows)
         fixed = Static(
             workload=workload,
             routes=routes,
             capacity=self._fabric.capacity,
             queues=self._queues,
-            coflow_size=np.array([one.size for one in coflows], np.float64),
-            coflow_flows=np.array([one.n_flows for one in coflows], np.int64),
+            coflow_size=np.maximum(size, [one.size for one in coflows]),
+            coflow_flows=n_flows,
             iteration_ptr=np.arange(len(workload.jobs.name) + 1),
         )
         ledger = open_ledger(workload, routes.local)
-        ledger.start[: len(flows)] = [flow.release for flow in flows]
+        ledger.start[: len(rows)] = rows["release"]
         ledger.coflow_arrival[:] = [one.arrival for one in coflows]
-        ledger.coflow_left[:] = [one.n_flows - one.n_finished for one in coflows]
-        ledger.coflow_finished_bytes[:] = [one.finished_bytes for one in coflows]
-        index = np.array(rows, np.int64)
-        remaining = np.array([flows[row].state.size - flows[row].sent for row in rows], np.float64)
+        ledger.coflow_left[:] = n_flows - ended
+        ledger.coflow_finished_bytes[:] = ended_bytes
         class_of = np.array([cls.get(one.key, -1) for one in coflows], np.int64)
-        seen = view(fixed, ledger, index, remaining, now, events, in_flight, class_of)
-        return Picture(
-            seen, tuple(flows[row] for row in rows), tuple(coflows[i].key for i in seen.coflows.id)
-        )
+        seen = view(fixed, ledger, index, left[index], now, events, in_flight, class_of)
+        keys = tuple(coflows[i].key for i in seen.coflows.id)
+        return Picture(seen, slots[index], rows["number"][index], keys)
 
-    def _routes(self, flows: Sequence[Flow]) -> Routes:
-        path = self._paths(flows)
-        n = len(flows)
+    def _routes(self, rows: Rows) -> Routes:
+        n = len(rows)
         return Routes(
             index=np.zeros(n, np.int64),
-            path=path,
+            path=rows["path"].copy(),
             lane=np.arange(n, dtype=np.int64),
             local=np.zeros(n, np.int8),
             latency=np.zeros(n),
@@ -104,22 +110,20 @@ class Camera:
             links=self._table[1],
         )
 
-    def _paths(self, flows: Sequence[Flow]) -> Ints:
-        """A row of the path table per flow.
+    def _look_up_paths(self, rows: Rows, slots: Ints) -> None:
+        """Fill `path` where it is not known yet.
 
         Which of several equal paths the network takes is its secret; the engines' own hash stands for it.
         """
-        new = [flow for flow in flows if flow.path < 0]
-        if new:
-            src, dst, salt = (
-                np.array(column, np.int64)
-                for column in zip(*((f.src, f.dst, f.number) for f in new), strict=True)
-            )
-            index = self._fabric.choose_path(0, src, dst, salt).tolist()
-            for flow, p in zip(new, index, strict=True):
-                flow.path = self._row(flow.src, flow.dst, p)
+        new = slots[rows["path"][slots] < 0]
+        if not len(new):
+            return
+        src, dst = rows["src"][new], rows["dst"][new]
+        index = self._fabric.choose_path(0, src, dst, rows["number"][new])
+        keys = zip(src.tolist(), dst.tolist(), index.tolist(), strict=True)
+        rows["path"][new] = [self._row(*key) for key in keys]
+        if len(self._table[0]) != len(self._indptr):
             self._table = np.array(self._indptr, np.int64), np.array(self._links, np.int64)
-        return np.array([flow.path for flow in flows], np.int64)
 
     def _row(self, src: int, dst: int, p: int) -> int:
         row = self._row_of_path.setdefault((src, dst, p), len(self._row_of_path))
@@ -129,33 +133,45 @@ class Camera:
         return row
 
 
-def _workload(flows: Sequence[Flow], coflows: Sequence[Coflow], row_of: dict[CoflowKey, int]) -> Workload:
+def _known(registry: Registry, coflows: Sequence[Coflow]) -> tuple[Ints, Ints]:
+    """The slots of all flows of these coflows, in order of release, and which coflow (row) each is of."""
+    rows = registry.table.rows
+    live = registry.table.live()
+    numbers = np.array([one.number for one in coflows], np.int64)
+    coflow = np.searchsorted(numbers, rows["coflow"][live])
+    of_these = np.isin(rows["coflow"][live], numbers)
+    slots, coflow = live[of_these], coflow[of_these]
+    order = np.lexsort((rows["number"][slots], rows["release"][slots]))
+    return slots[order], coflow[order]
+
+
+def _workload(rows: Rows, coflow: Ints, coflows: Sequence[Coflow]) -> Workload:
     """The known flows as a workload without a future: one stage per coflow, one iteration per job."""
     job_row: dict[tuple[int, str], int] = {}
-    job_of = [job_row.setdefault(one.key[:2], len(job_row)) for one in coflows]
-    job = np.array(job_of, np.int64)
-    m, n, jobs = len(coflows), len(flows), len(job_row)
+    job = np.array([job_row.setdefault(one.key[:2], len(job_row)) for one in coflows], np.int64)
+    m, n, jobs = len(coflows), len(rows), len(job_row)
     arrival = np.full(jobs, np.inf)
     np.minimum.at(arrival, job, np.array([one.arrival for one in coflows], np.float64))
+    labels = tuple(one.key[2] for one in coflows)
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     return Workload(
         jobs=Jobs(tuple(name for _, name in job_row), arrival, np.ones(jobs), np.ones(jobs, np.int64)),
-        stages=Stages(job, np.zeros(m, np.int64), tuple(one.key[2] for one in coflows)),
+        stages=Stages(job, np.zeros(m, np.int64), labels),
         coflows=Coflows(
             job=job,
             stage=np.arange(m),
             iteration=np.zeros(m, np.int64),
-            label=tuple(one.key[2] for one in coflows),
+            label=labels,
             weight=np.array([one.weight or 1.0 for one in coflows], np.float64),
             deadline=np.array([one.deadline for one in coflows], np.float64),
         ),
         flows=Flows(
-            coflow=np.array([row_of[flow.key] for flow in flows], np.int64),
-            src=np.array([flow.src for flow in flows], np.int64),
-            dst=np.array([flow.dst for flow in flows], np.int64),
-            size=np.array([flow.state.size for flow in flows], np.float64),
-            need=np.array([flow.state.need for flow in flows], np.int64),
-            need_span=np.array([flow.state.need_span for flow in flows], np.int64),
+            coflow=coflow,
+            src=rows["src"].copy(),
+            dst=rows["dst"].copy(),
+            size=rows["size"].copy(),
+            need=rows["need"].copy(),
+            need_span=rows["need_span"].copy(),
         ),
         tasks=Tasks(none, none, none, nothing, none, ()),
         dag=Dag(np.zeros(n, np.int64), np.zeros(n + 1, np.int64), none),

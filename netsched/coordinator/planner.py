@@ -11,14 +11,15 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
 from hostagent import logs
 from netsched.control import Cadence, decide, interim_class
-from netsched.coordinator.picture import Camera
-from netsched.coordinator.registry import Flow, Host, Registry
+from netsched.coordinator.picture import Camera, Picture
+from netsched.coordinator.registry import Host, Registry
+from netsched.coordinator.table import Flow
 from netsched.coordinator.wire import (
     MAX_BYTES,
     MAX_ROWS,
@@ -40,13 +41,12 @@ class Unwelcome(Exception):  # noqa: N818  (an answer to an agent, not a failure
     """An agent that cannot be taken on; the text says why and what would be right."""
 
 
-class Order(NamedTuple):
-    """What is in effect for a flow. `not_before` in seconds of the coordinator's clock, `cap` in bytes/s."""
+@dataclass(frozen=True)
+class Decision:
+    """A policy's plan for the flows of a picture."""
 
-    cls: int
-    not_before: float
-    cap: float
-    decided: bool
+    picture: Picture
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ class Planner:
         self._control = control
         self._cadence = Cadence(policy.events, control)
         self._camera = Camera(network.fabric, network.queues)
-        self._waiting: deque[tuple[float, list[tuple[Flow, Order]]]] = deque()
-        self._orders: dict[Flow, Order] = {}
+        self._waiting: deque[tuple[float, Decision]] = deque()
         self._class_of: dict[CoflowKey, int] = {}
         self._untold: dict[str, set[int]] = {}
-        self._watched: set[Flow] = set()
 
     # -------------------------------------------------------------- agents
 
@@ -130,8 +128,10 @@ class Planner:
             untold.discard(number)
             if number in host.refused:
                 refused[number] = host.refused[number]
-            elif number in host.flows and host.flows[number] in self._orders:
-                flows[number] = _share(self._orders[host.flows[number]], now)
+            elif number in host.flows:
+                row = self.registry.table.rows[host.flows[number].slot]
+                if row["cls"] >= 0:
+                    flows[number] = _share(row, now)
         return PlanPart(self.revision, flows, refused)
 
     # -------------------------------------------------------------- deciding
@@ -147,44 +147,36 @@ class Planner:
         self.registry.fresh.clear()
         happened, self.registry.events = self.registry.events, Event.NONE
         if happened & Event.FLOW_FINISHED:
-            if any(flow.over for flow in self._watched):
-                happened |= Event.WATCHED_FINISHED
-            self._watched = {flow for flow in self._watched if not flow.over}
-            self._orders = {flow: order for flow, order in self._orders.items() if not flow.over}
             self._class_of = {k: cls for k, cls in self._class_of.items() if k in self.registry.known}
         busy = any(flow.state.active for flow in self.registry.flows())
         if self.policy.local:
             if fresh:
-                self._put(self._decide(fresh, now, happened))
+                self._put(self._decide([flow.slot for flow in fresh], now, happened))
         else:
             self._cadence.note(happened)
             if busy and self._cadence.due() <= now:
                 self._coordinate(now)
             while self._waiting and self._waiting[0][0] <= now:
                 self._put(self._waiting.popleft()[1])
-            self._put([(flow, self._interim(flow)) for flow in fresh if flow not in self._orders])
+            self._ride_along(fresh)
         wakes = [host.heard + self._stale for host in self.registry.hosts.values()]
         wakes += [self._waiting[0][0]] if self._waiting else []
         wakes += [self._cadence.due()] if busy and not self.policy.local else []
         return min(wakes, default=math.inf)
 
     def _coordinate(self, now: float) -> None:
-        decided = self._decide(None, now, self._cadence.since(now))
-        self._waiting.append((now + self._control.delay, decided))
+        decision = self._decide(None, now, self._cadence.since(now))
+        self._cadence.decided(now, decision.plan)
+        self._waiting.append((now + self._control.delay, decision))
 
-    def _decide(self, shown: list[Flow] | None, now: float, happened: Event) -> list[tuple[Flow, Order]]:
+    def _decide(self, shown: list[int] | None, now: float, happened: Event) -> Decision:
         picture = self._camera.take(self.registry, shown, now, happened, self._class_of)
         plan = decide(self.policy, picture.view, self._network.queues)
         self._check(plan)
-        if shown is None:
-            self._cadence.decided(now, plan)
         if plan.watch is not None:
-            chosen = zip(picture.flows, plan.watch.tolist(), strict=True)
-            self._watched = {flow for flow, watched in chosen if watched}
+            self.registry.table.rows["watched"][picture.slots] = plan.watch
         self.decisions += 1
-        columns = (plan.rank.tolist(), plan.not_before.tolist(), plan.rate.tolist())
-        orders = (Order(*row, True) for row in zip(*columns, strict=True))
-        return list(zip(picture.flows, orders, strict=True))
+        return Decision(picture, plan)
 
     def _check(self, plan: Plan) -> None:
         """PolicyError for what neither sockets nor jobs can do; a coordinator must not seem to do it."""
@@ -197,30 +189,46 @@ class Planner:
         if self.policy.local and plan.review_in != math.inf:
             raise PolicyError(f"policy {name}: a local policy is asked once per flow and has no review")
 
-    def _interim(self, flow: Flow) -> Order:
-        of_coflow = np.array([self._class_of.get(flow.key, -1)])
-        return Order(int(interim_class(of_coflow)[0]), -math.inf, math.inf, False)
-
-    def _put(self, orders: list[tuple[Flow, Order]]) -> None:
-        """Orders take effect; the agents concerned have not been told."""
-        changed = False
-        for flow, order in orders:
-            if flow.over:
-                continue
-            if order.decided:
-                self._class_of[flow.key] = order.cls
-            if self._orders.get(flow) != order:
-                self._orders[flow] = order
+    def _ride_along(self, fresh: list[Flow]) -> None:
+        """Give new flows that no decision covers yet the class of their coflow."""
+        rows = self.registry.table.rows
+        for flow in fresh:
+            if rows["cls"][flow.slot] < 0:
+                of_coflow = np.array([self._class_of.get(flow.key, -1)])
+                rows["cls"][flow.slot] = interim_class(of_coflow)[0]
                 self._untold[flow.host].add(flow.state.id)
-                changed = True
-        self.revision += changed
+
+    def _put(self, decision: Decision) -> None:
+        """A decision takes effect; the agents concerned have not been told."""
+        picture, plan, table = decision.picture, decision.plan, self.registry.table
+        rows = table.rows
+        alive = rows["number"][picture.slots] == picture.numbers
+        slots, cls = picture.slots[alive], plan.rank[alive]
+        before = rows[slots]
+        values = {"cls": cls, "not_before": plan.not_before[alive], "cap": plan.rate[alive], "decided": True}
+        changed = np.zeros(len(slots), bool)
+        for name, value in values.items():
+            changed |= before[name] != value
+            rows[name][slots] = value
+        for slot in slots[changed].tolist():
+            flow = table.flows[slot]
+            if flow is not None:
+                self._untold[flow.host].add(flow.state.id)
+        self.revision += bool(changed.any())
+        of_coflow = np.full(len(picture.coflows), -1)
+        of_coflow[picture.view.flows.coflow[alive]] = cls
+        known = zip(picture.coflows, of_coflow.tolist(), strict=True)
+        self._class_of |= {key: one for key, one in known if one >= 0}
 
     def _forget(self, name: str) -> None:
         self.registry.forget(name)
         self._untold.pop(name, None)
 
 
-def _share(order: Order, now: float) -> Share:
-    hold = min(order.not_before - now, MAX_SECONDS)
-    cap = order.cap if order.cap <= MAX_BYTES else None
-    return Share(order.cls, hold if hold > 0 else None, cap, order.decided)
+def _share(row: Any, now: float) -> Share:
+    """What a row of the table says to its agent."""
+    hold = min(float(row["not_before"]) - now, MAX_SECONDS)
+    cap = float(row["cap"])
+    return Share(
+        int(row["cls"]), hold if hold > 0 else None, cap if cap <= MAX_BYTES else None, bool(row["decided"])
+    )

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from netsched.coordinator.table import Flow, Table
 from netsched.coordinator.wire import CoflowKey, CoflowState, FlowState, Report
 from netsched.model import Event
 
@@ -23,26 +24,6 @@ MAX_DECLARED: Final = 16384
 
 class ReportError(Exception):
     """A report that does not fit what its agent has said before, or is more than an agent may say."""
-
-
-@dataclass(eq=False)
-class Flow:
-    """A reported flow. `number` counts flows in the order in which they became known.
-
-    `src` and `dst` are host ordinals, `release` seconds of the coordinator's clock, `sent` bytes, `path` the
-    row of its path in the table of whoever looks (-1: not looked up).
-    """
-
-    host: str
-    number: int
-    key: CoflowKey
-    state: FlowState
-    src: int
-    dst: int
-    release: float
-    sent: float
-    over: bool = False
-    path: int = -1
 
 
 @dataclass
@@ -76,21 +57,23 @@ class _Known:
     arrival: float = math.inf
     parts: int = 0
     active: int = 0
+    ended: int = 0
+    ended_bytes: float = 0.0
 
 
 @dataclass
 class Coflow:
-    """A coflow over all hosts: `size` in bytes and `n_flows` as known or as declared, whichever is more."""
+    """A coflow over all hosts: what has ended of it, and what was declared of it. Sizes in bytes."""
 
     key: CoflowKey
     number: int
     arrival: float
+    ended: int
+    ended_bytes: float
     weight: float = 0.0
     deadline: float = math.inf
     size: float = 0.0
     n_flows: int = 0
-    n_finished: int = 0
-    finished_bytes: float = 0.0
 
 
 class Registry:
@@ -98,6 +81,7 @@ class Registry:
 
     def __init__(self, ordinal_of: Mapping[str, int]) -> None:
         self.hosts: dict[str, Host] = {}
+        self.table = Table()
         self.fresh: list[Flow] = []
         """Flows released since this was last emptied."""
         self.events = Event.NONE
@@ -121,6 +105,10 @@ class Registry:
         if host is not None:
             for flow in list(host.flows.values()):
                 self._drop(host, flow)
+            for key, ended in host.ended.items():
+                if key in self._known:
+                    self._known[key].ended -= ended.flows
+                    self._known[key].ended_bytes -= ended.size
             for key in host.declared:
                 self._part_gone(key)
 
@@ -148,7 +136,8 @@ class Registry:
         for number, sent in report.sent:
             flow = host.flows.get(number)
             if flow is not None:
-                flow.sent = min(max(flow.sent, sent), flow.state.size)
+                row = self.table.rows[flow.slot]
+                row["sent"] = min(max(float(row["sent"]), sent), flow.state.size)
         for number in (*report.done, *report.gone):
             host.refused.pop(number, None)
         for number in report.done:
@@ -157,6 +146,8 @@ class Registry:
                 ended = host.ended.setdefault(flow.key, Ended())
                 ended.flows += 1
                 ended.size += flow.state.size
+                self._known[flow.key].ended += 1
+                self._known[flow.key].ended_bytes += flow.state.size
                 self._drop(host, flow)
         for number in report.gone:
             flow = host.flows.get(number)
@@ -179,52 +170,47 @@ class Registry:
             host.refused[state.id] = f"peer {state.peer[:40]!r} is this host itself"
         else:
             host.refused.pop(state.id, None)
-            flow = Flow(
-                host.name,
-                next(self._numbers),
-                state.key,
-                state,
-                host.ordinal,
-                dst,
-                now - state.age,
-                state.sent,
-            )
+            known_coflow = self._part_new(state.key)
+            number, ends = next(self._numbers), (host.ordinal, dst)
+            flow = self.table.add(host.name, state, number, known_coflow.number, ends, now)
             host.flows[state.id] = flow
-            self._part_new(state.key)
             if state.active:
                 self._released(flow)
 
     def _changed(self, flow: Flow, state: FlowState, dst: int | None, now: float) -> None:
-        if state.key != flow.key or dst != flow.dst:
+        if state.key != flow.key or dst != int(self.table.rows["dst"][flow.slot]):
             raise ReportError(f"flow {state.id}: a flow keeps its job, coflow and peer")
         was_active = flow.state.active
         if was_active and not state.active:
             raise ReportError(f"flow {state.id}: a released flow cannot be taken back")
-        flow.state, flow.sent = state, min(max(flow.sent, state.sent), state.size)
+        self.table.update(flow, state, now)
         if not was_active and state.active:
-            flow.release = now - state.age
             self._released(flow)
 
     def _released(self, flow: Flow) -> None:
         known = self._known[flow.key]
-        known.arrival = min(known.arrival, flow.release)
+        known.arrival = min(known.arrival, float(self.table.rows["release"][flow.slot]))
         self.events |= Event.FLOW_RELEASED | (Event.NONE if known.active else Event.COFLOW_RELEASED)
         known.active += 1
         self.fresh.append(flow)
 
     def _drop(self, host: Host, flow: Flow) -> None:
         del host.flows[flow.state.id]
-        flow.over = True
+        watched = bool(self.table.rows["watched"][flow.slot])
+        self.table.remove(flow)
+        if watched:
+            self.events |= Event.WATCHED_FINISHED
         if flow.state.active:
             known = self._known[flow.key]
             known.active -= 1
             self.events |= Event.FLOW_FINISHED | (Event.NONE if known.active else Event.COFLOW_FINISHED)
         self._part_gone(flow.key)
 
-    def _part_new(self, key: CoflowKey) -> None:
+    def _part_new(self, key: CoflowKey) -> _Known:
         if key not in self._known:
             self._known[key] = _Known(next(self._numbers))
         self._known[key].parts += 1
+        return self._known[key]
 
     def _part_gone(self, key: CoflowKey) -> None:
         """Forget a coflow of which no host has a part any more, so that months of jobs do not add up."""
@@ -237,26 +223,13 @@ class Registry:
 
     # -------------------------------------------------------------- as a whole
 
-    def coflows(self) -> dict[CoflowKey, Coflow]:
-        """Every coflow that has an active flow, put together from what all hosts say of it."""
+    def coflows(self) -> list[Coflow]:
+        """Every coflow that has an active flow, in order of number, put together from what all hosts say."""
         found = {
-            key: Coflow(key, known.number, known.arrival)
+            key: Coflow(key, known.number, known.arrival, known.ended, known.ended_bytes)
             for key, known in self._known.items()
             if known.active
         }
-        for host in self.hosts.values():
-            for flow in host.flows.values():
-                one = found.get(flow.key)
-                if one is not None:
-                    one.n_flows += 1
-                    one.size += flow.state.size
-            for key, ended in host.ended.items():
-                one = found.get(key)
-                if one is not None:
-                    one.n_flows += ended.flows
-                    one.n_finished += ended.flows
-                    one.size += ended.size
-                    one.finished_bytes += ended.size
         for host in self.hosts.values():
             for key, declared in host.declared.items():
                 one = found.get(key)
@@ -266,4 +239,4 @@ class Registry:
                     one.deadline = min(one.deadline, declared.deadline)
                     one.size = max(one.size, declared.size)
                     one.n_flows = max(one.n_flows, declared.flows)
-        return found
+        return sorted(found.values(), key=lambda one: one.number)
