@@ -19,7 +19,7 @@ from hostagent import client
 from hostagent.client import AgentError
 from hostagent.config import ConfigError, parse
 from hostagent.desk import MAX_FLOWS, MAX_USER_FLOWS, Desk
-from hostagent.flow import Guidance
+from hostagent.flow import Flow, Guidance
 from hostagent.follower import Follower
 from hostagent.guide import Guide
 from hostagent.protocol import BadRequest
@@ -255,6 +255,50 @@ def test_no_plan_gives_a_user_a_class_that_the_user_may_not_use(planned, got):
     guide.begin(0.0)
     guide.take(PlanPart(1, {flow.id: Share(planned, None, None, True)}, {}), {flow.id: flow.key}, 0.0)
     assert guide.guidance(flow, 0.0).cls == got
+
+
+def waiting(*words: Guidance) -> tuple[Flow, list[list]]:
+    """A flow to which the agent says these words, the last one again and again; and the sockets it got."""
+    passed: list[list] = []
+
+    def tell(_, sockets) -> Guidance:
+        passed.append(list(sockets))
+        return words[min(len(passed), len(words)) - 1]
+
+    flow = Flow(tell, {"sent": 0, "size": 10})
+    flow.release()
+    return flow, passed
+
+
+def test_a_job_waits_until_its_gate_opens_and_is_marked_for_what_was_said_last():
+    flow, passed = waiting(
+        Guidance(1, "plan", hold=0.05), Guidance(1, "plan", hold=0.03), Guidance(2, "plan")
+    )
+    assert 0.08 <= flow.wait(sockets=["socket"]) < 1.0, "a later plan put the start off again"
+    assert flow.guidance.cls == 2 and passed == [[], ["socket"], ["socket"]]
+
+
+def test_no_gate_holds_a_job_longer_than_it_will_wait():
+    flow, _ = waiting(Guidance(1, "plan", hold=1e6))
+    assert 0.05 <= flow.wait(0.05) < 1.0
+
+
+def test_a_job_waits_for_the_plan_as_long_as_it_likes():
+    interim, plan = Guidance(0, "interim"), Guidance(3, "plan")
+    flow, _ = waiting(interim, interim, interim, plan)
+    assert flow.wait() == pytest.approx(0, abs=0.01) and flow.guidance.source == "interim"
+    assert flow.wait(for_plan=5.0) < 1.0 and flow.guidance.source == "plan"
+    flow, _ = waiting(interim)
+    assert 0.05 <= flow.wait(for_plan=0.05) < 1.0
+
+
+def test_progress_alone_is_told_every_20_ms_and_a_socket_at_once():
+    flow, passed = waiting(Guidance(1, "plan"))
+    for _ in range(100):
+        flow.sent(1)
+    assert len(passed) <= 10 and flow._fields["sent"] == 10, "no more than its size"
+    flow.sent(0, sockets=["socket"])
+    assert passed[-1] == ["socket"]
 
 
 # ------------------------------------------------------------------ talking to the coordinator

@@ -52,7 +52,9 @@ class Authority:
             "ca", made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, hours: int = 1
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -60,8 +62,8 @@ class Authority:
             .issuer_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._name)]))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(hours=1))
+            .not_valid_before(now - datetime.timedelta(hours=5))
+            .not_valid_after(now + datetime.timedelta(hours=hours))
         )
 
     def _write(self, name: str, content: bytes) -> str:
@@ -70,12 +72,14 @@ class Authority:
         path.write_bytes(content)
         return str(path)
 
-    def issue(self, name: str, *addresses: str) -> dict[str, str]:
+    def issue(self, name: str, *addresses: str, hours: int = 1) -> dict[str, str]:
         """The `ca`, `cert` and `key` of a host that is called `name` and has these addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.DNSName(name), *(x509.IPAddress(ipaddress.ip_address(one)) for one in addresses)]
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        built = self._builder(subject, key).add_extension(x509.SubjectAlternativeName(names), critical=False)
+        built = self._builder(subject, key, hours).add_extension(
+            x509.SubjectAlternativeName(names), critical=False
+        )
         cert = built.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         secret = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -203,19 +207,21 @@ def test_an_agent_with_its_certificate_is_followed_and_told_its_plan(secure, tmp
         assert f"coordinator 127.0.0.1:{port} followed, policy sebf, plan" in done.stdout
 
 
-@pytest.mark.parametrize("who", ["stranger", "nobody", "plaintext"])
+@pytest.mark.parametrize("who", ["stranger", "nobody", "expired", "plaintext"])
 def test_a_client_without_a_valid_certificate_gets_nothing(secure, tmp_path, who):
     port, authority, _ = secure
-    good = authority.issue("h1")
+    expired, good = authority.issue("h1", hours=-1), authority.issue("h2")
     files = {
         "stranger": Authority(tmp_path, "elsewhere").issue("h1") | {"ca": good["ca"]},
         "nobody": {"ca": good["ca"]},
+        "expired": expired,
         "plaintext": None,
     }[who]
     with pytest.raises(grpc.RpcError) as refused:
         stream(port, files, [HELLO])
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert stream(port, good, [HELLO])[0] == messages.welcome_bytes(messages.Welcome("sebf", 0.5))
+    hello = messages.hello_bytes(Hello("h2", 8, {}))
+    assert stream(port, good, [hello])[0] == messages.welcome_bytes(messages.Welcome("sebf", 0.5))
 
 
 def test_a_certificate_is_good_for_its_own_host_only(secure):
