@@ -12,10 +12,9 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hostagent import claim, logs, metrics, sockdiag
-from hostagent.config import Config
 from hostagent.hostmarks import HostMarks
 from hostagent.http import Http, Page
 from hostagent.ladder import NFT_TUPLE
@@ -25,6 +24,9 @@ from hostagent.server import Connection, Server
 from hostagent.verbs import Verbs
 from netsched.errors import NetschedError
 from netsched.netlink import open_netns
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 _LOG: Final = logging.getLogger(__name__)
 _HTTP_TICK_S: Final = 5.0

@@ -11,10 +11,9 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostagent import logs
-from hostagent.config import Config
 from hostagent.desk import Desk
 from hostagent.guide import Guide
 from hostagent.protocol import BadRequest, Message
@@ -23,6 +22,9 @@ from hostagent.tagging import borrowed
 from hostagent.uplink import Line, News, Uplink
 from netsched import marking
 from netsched.coordinator import wire
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 _LOG: Final = logging.getLogger(__name__)
 _PROGRESS_S: Final = 0.02

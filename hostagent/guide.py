@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from hostagent.config import Config
 from netsched.coordinator.wire import CoflowKey, FlowState, PlanPart, Share
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 Source = Literal["plan", "interim", "kept", "rule", "default"]
 Standing = Literal["following", "kept", "local"]

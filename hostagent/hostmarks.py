@@ -11,14 +11,16 @@ import logging
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostagent import bpf, cgroups, ladder, logs, sockdiag
 from hostagent.cgroups import Cgroup
-from hostagent.config import Config
 from hostagent.nftmarks import TABLE, NftMarks
 from netsched import marking
 from netsched.errors import CapabilityError, NetschedError
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 _LOG: Final = logging.getLogger(__name__)
 _REPAIRS: Final = 3

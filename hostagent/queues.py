@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostagent import logs
-from hostagent.config import Config
 from netsched import ports
 from netsched.errors import NetschedError
 from netsched.netlink import Netlink
 from netsched.qdisc import MECHANISM, QueueError, Tree, differences
 from netsched.units import show_rate
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 _LOG: Final = logging.getLogger(__name__)
 _REPAIRS: Final = 3

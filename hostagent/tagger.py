@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hostagent import ladder, protocol, retro, sockdiag, tagging
 from hostagent.closing import Closer
-from hostagent.config import Config
 from hostagent.ledger import Ledger, Record
 from hostagent.metrics import Counts
 from hostagent.protocol import BadRequest, Message, Tagged
 from hostagent.server import Connection
 from netsched import marking
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 _MAX_LISTED: Final = protocol.MAX_FDS
 """Sockets of one request that are named instead of passed."""

@@ -15,13 +15,15 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostagent import logs
-from hostagent.coordination import Coordinator
 from netsched.coordinator import wire
 from netsched.coordinator.pem import pem_of
 from netsched.errors import CapabilityError, ScenarioError
+
+if TYPE_CHECKING:
+    from hostagent.coordination import Coordinator
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.1

@@ -9,10 +9,9 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hostagent import ladder, protocol, sockdiag
-from hostagent.config import Config
 from hostagent.follower import Follower
 from hostagent.hostmarks import HostMarks
 from hostagent.ledger import Record
@@ -23,6 +22,9 @@ from hostagent.server import Connection
 from hostagent.tagger import Tagger
 from netsched import marking
 from netsched.errors import NetschedError
+
+if TYPE_CHECKING:
+    from hostagent.config import Config
 
 State = Literal["serving", "draining", "restored"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Final
-
-from pydantic import BeforeValidator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 _SI: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
@@ -61,9 +61,21 @@ def duration(text: object) -> float:
     return _positive(float(number) * _SECONDS["us" if unit == "µs" else unit], text, zero=True)
 
 
-Size = Annotated[float, BeforeValidator(size)]
-Rate = Annotated[float, BeforeValidator(rate)]
-Duration = Annotated[float, BeforeValidator(duration)]
+@dataclass(frozen=True)
+class _Parsed:
+    """Has pydantic read a field with `read`, without importing it for those who only show a quantity."""
+
+    read: Callable[[object], float]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic import BeforeValidator  # noqa: PLC0415
+
+        return BeforeValidator(self.read).__get_pydantic_core_schema__(source, handler)  # type: ignore[arg-type]
+
+
+Size = Annotated[float, _Parsed(size)]
+Rate = Annotated[float, _Parsed(rate)]
+Duration = Annotated[float, _Parsed(duration)]
 
 
 def mbit(bytes_per_second: float) -> float:
