@@ -259,7 +259,8 @@ def instructions() -> list[tuple[str, str]]:
 def test_the_image_has_what_the_agent_needs_and_no_more():
     # What the agent and its commands import, found in a fresh interpreter.
     code = (
-        "import sys, json, hostagent.__main__, hostagent.agent, hostagent.commands, netsched.kernel\n"
+        "import sys, json, hostagent.__main__, hostagent.agent, hostagent.commands, hostagent.config\n"
+        "import netsched.kernel\n"
         "found = {n.split('.')[0] for n, m in sys.modules.items()\n"
         "         if 'site-packages' in (getattr(m, '__file__', None) or '')}\n"
         "print(json.dumps(sorted(found)))\n"
