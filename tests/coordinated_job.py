@@ -1,7 +1,8 @@
 """A job with one flow: `python coordinated_job.py send AGENT JOB COFLOW SIZE ADDR PORT` or `... sink ADDR`.
 
 The sender obeys lines on its standard input, `send BYTES` or `look`, and answers each with one JSON line:
-what the agent said and what its socket carries. The sink swallows whatever comes and says its port first.
+what the agent said and what its socket carries. The sink swallows whatever comes, says its port first and
+`end` whenever a sender has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hostagent import client
 def send(agent: str, job: str, coflow: str, size: str, address: str, port: str) -> None:
     with (
         socket.create_connection((address, int(port))) as sock,
-        client.connect(agent, job=job, strict=True) as us,
+        client.connect(agent, job=job, timeout=2) as us,
     ):
         flow = us.flow(f"{job} here", coflow=coflow, size=float(size), sockets=[sock])
         for line in sys.stdin:
@@ -51,6 +52,7 @@ def sink(address: str) -> None:
                 poll.register(listener.accept()[0], selectors.EVENT_READ)
             elif not key.fileobj.recv(1 << 16):  # type: ignore[union-attr]
                 poll.unregister(key.fileobj)
+                print("end", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
