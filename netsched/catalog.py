@@ -147,7 +147,12 @@ def _type(annotation: Any, metadata: Iterable[Any]) -> tuple[str, Show | None]:
         inner, *more = typing.get_args(annotation)
         return _type(inner, [*more, *metadata])
     for each in metadata:
-        if isinstance(each, BeforeValidator) and (said := _refusal(each.func)):
+        read: Callable[..., Any] | None = None
+        if isinstance(each, units.Parsed):
+            read = each.read
+        elif isinstance(each, BeforeValidator):
+            read = each.func
+        if read is not None and (said := _refusal(read)):
             noun, cure = said
             example = _SUCH_AS.search(cure)
             return f"{noun} {example[0]}" if example else f"{noun} ({cure})", _SHOW.get(noun)

@@ -62,7 +62,7 @@ def duration(text: object) -> float:
 
 
 @dataclass(frozen=True)
-class _Parsed:
+class Parsed:
     """Has pydantic read a field with `read`, without importing it for those who only show a quantity."""
 
     read: Callable[[object], float]
@@ -73,9 +73,9 @@ class _Parsed:
         return BeforeValidator(self.read).__get_pydantic_core_schema__(source, handler)  # type: ignore[arg-type]
 
 
-Size = Annotated[float, _Parsed(size)]
-Rate = Annotated[float, _Parsed(rate)]
-Duration = Annotated[float, _Parsed(duration)]
+Size = Annotated[float, Parsed(size)]
+Rate = Annotated[float, Parsed(rate)]
+Duration = Annotated[float, Parsed(duration)]
 
 
 def mbit(bytes_per_second: float) -> float:
