@@ -179,25 +179,30 @@ def _run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     from hostagent.config import load  # noqa: PLC0415
+    from hostagent.hostmarks import HostMarks  # noqa: PLC0415
     from hostagent.queues import Ports  # noqa: PLC0415
     from netsched import marking  # noqa: PLC0415
     from netsched.netlink import open_netns  # noqa: PLC0415
 
     config = load(options.config)
-    marks = {cls: marking.dscp_of(cls, config.queues) for cls in range(config.queues)}
+    dscp = {cls: marking.dscp_of(cls, config.queues) for cls in range(config.queues)}
     changes: dict[str, list[str]] = {}
     if config.mode == "mark+queue":
         with open_netns() as link:
             changes = Ports.of(config, link).plan()
+    marks = HostMarks.of(config).plan() if config.marks_by_host else []
     if options.json:
-        _print_json({"version": 1, "mode": config.mode, "dscp_of_class": marks, "interfaces": changes})
+        content = {"mode": config.mode, "dscp_of_class": dscp, "interfaces": changes, "marks": marks}
+        _print_json({"version": 1} | content)
     else:
-        print(f"mode {config.mode}; DSCP of classes {', '.join(f'{c}: {d}' for c, d in marks.items())}")
+        print(f"mode {config.mode}; DSCP of classes {', '.join(f'{c}: {d}' for c, d in dscp.items())}")
         for name, lines in changes.items():
             print(f"{name}: {'as it should be' if not lines else f'{len(lines)} differences'}")
             for line in lines:
                 print(f"  {line}")
-    return 1 if any(changes.values()) else 0
+        for line in marks:
+            print(line)
+    return 1 if marks or any(changes.values()) else 0
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -216,6 +221,8 @@ def _status(options: argparse.Namespace) -> int:
         print(f"sockets marked {tags['ok']}, not marked {tags['failed']}")
         if shown["coordinator"]["address"]:
             print(_about_coordinator(shown["coordinator"]))
+        if shown["marks"] is not None:
+            print(_about_marks(shown["marks"]))
         for port in shown["interfaces"]:
             state = (
                 port.get("error") or port["conflict"] or "; ".join(port["differences"]) or "as it should be"
@@ -224,7 +231,15 @@ def _status(options: argparse.Namespace) -> int:
                 f"{port['interface']}: {port['rate']}, {port['queues']} queues ({port['mechanism']}): {state}"
             )
     healthy = all(not (p.get("error") or p["conflict"] or p["differences"]) for p in shown["interfaces"])
+    healthy &= not (shown["marks"] or {}).get("conflict")
     return 0 if healthy else 1
+
+
+def _about_marks(shown: dict[str, Any]) -> str:
+    groups = ", ".join(f"{one['cgroup']} (class {one['class']})" for one in shown["cgroups"]) or "none"
+    by = f" by {shown['level']}" if shown["level"] else ""
+    state = f": {shown['conflict']}" if shown["conflict"] else ""
+    return f"marked cgroups{by}: {groups}; connections marked by address: {shown['flows']}{state}"
 
 
 def _about_coordinator(shown: dict[str, Any]) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from hostagent import claim, logs, metrics, sockdiag
 from hostagent.hostmarks import HostMarks
 from hostagent.http import Http, Page
-from hostagent.ladder import NFT_TUPLE
 from hostagent.notify import Notifier
 from hostagent.queues import Ports
 from hostagent.server import Connection, Server
@@ -69,10 +68,9 @@ class Agent:
             if config.metrics is not None:
                 self._http = Http(server, config.metrics.listen, self._pages())
                 stack.callback(self._http.close)
-            by_host = config.mode != "observe" and bool(config.cgroups or NFT_TUPLE in config.ladder)
-            if by_host or config.mode == "mark+queue":
+            if config.marks_by_host or config.mode == "mark+queue":
                 stack.enter_context(_claimed(server))
-            if by_host:
+            if config.marks_by_host:
                 stack.enter_context(self._host_marks())
             if config.mode == "mark+queue":
                 self._verbs.ports = Ports.of(config, stack.enter_context(open_netns()))

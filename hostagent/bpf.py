@@ -52,6 +52,11 @@ def program(dscp: int) -> bytes:
     return b"".join([*head, *mark, *neutral, end])
 
 
+def check() -> None:
+    """Have the kernel verify the program; nothing is changed. CapabilityError naming what is lacking."""
+    os.close(_load(program(0)))
+
+
 def attach(group: Cgroup, dscp: int) -> int:
     """Mark the connections of a group from now on, for as long as the returned descriptor is open.
 

@@ -31,7 +31,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, S
 from pydantic import model_validator as check
 
 from hostagent.coordination import Coordinator, Rule
-from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP
+from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP, NFT_TUPLE
 from hostagent.ledger import LIMIT
 from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT, shown
 from hostagent.quota import Quota
@@ -201,6 +201,11 @@ class Config(_Strict):
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
+
+    @property
+    def marks_by_host(self) -> bool:
+        """Whether the agent puts marks on by cgroup or by address, besides those on jobs' own sockets."""
+        return self.mode != "observe" and bool(self.cgroups or NFT_TUPLE in self.ladder)
 
     def _wrong_with_the_ladder(self) -> list[str]:
         wrong = [f"ladder: {one} is named twice" for one in LEVELS if self.ladder.count(one) > 1]

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,22 +50,20 @@ class HostMarks:
 
     @classmethod
     def of(cls, config: Config) -> HostMarks:
-        """Find the groups and a level that works; nothing is changed but by a BPF program that is attached.
+        """Find the groups and a level that works; nothing is changed.
 
         NetschedError naming a group that is not there, CapabilityError if no level works.
         """
         groups = tuple((cgroups.find(one.path), config.number_of(one.cls)) for one in config.cgroups)
         made = cls(config, groups)
         if groups:
-            made._choose()
-        if ladder.NFT_TUPLE in config.ladder or made.level == ladder.NFT_CGROUP:
-            by_nft = groups if made.level == ladder.NFT_CGROUP else ()
-            made.table = NftMarks(config.queues, by_nft, _HOLD * config.resync)
-            made.table.check()
+            made._choose(config.ladder)
+        made._make_table()
         return made
 
-    def _choose(self) -> None:
-        for level in self.config.ladder:
+    def _choose(self, levels: Sequence[str]) -> None:
+        self.level = ""
+        for level in levels:
             if level not in (ladder.CGROUP_BPF, ladder.NFT_CGROUP):
                 continue
             if self.level:
@@ -72,7 +71,7 @@ class HostMarks:
                 continue
             try:
                 if level == ladder.CGROUP_BPF:
-                    self._attach()
+                    bpf.check()
                 else:
                     NftMarks(self.config.queues, self.groups, 1.0).check()
                 self.level = level
@@ -82,27 +81,56 @@ class HostMarks:
             reasons = "; ".join(f"{level}: {text}" for level, text in self.why.items())
             raise CapabilityError(f"cgroups: no level of the ladder works here: {reasons}")
 
-    def _attach(self) -> None:
+    def _make_table(self) -> None:
+        if ladder.NFT_TUPLE in self.config.ladder or self.level == ladder.NFT_CGROUP:
+            by_nft = self.groups if self.level == ladder.NFT_CGROUP else ()
+            self.table = NftMarks(self.config.queues, by_nft, _HOLD * self.config.resync)
+            self.table.check()
+
+    def plan(self) -> list[str]:
+        """What `apply` would do, one line each."""
+        lines = [
+            f"cgroup {group.name}: class {cls} ({self._name_of(cls)}) by {self.level}"
+            for group, cls in self.groups
+        ]
+        if self.table is not None and self.table.read_back() != self.table.script():
+            lines.append(f"nft table inet {TABLE}: to be loaded")
+        return lines
+
+    def _name_of(self, cls: int) -> str:
+        return marking.name_of(marking.dscp_of(cls, self.config.queues))
+
+    def apply(self) -> int:
+        """Make the marks what they should be, keeping a dead agent's entries; the number of changes."""
+        changes = 0
+        if self.level == ladder.CGROUP_BPF:
+            try:
+                changes += self._attach()
+            except CapabilityError as error:
+                # The program is good, but the group does not take it: the level below may work.
+                at = self.config.ladder.index(ladder.CGROUP_BPF)
+                self.why[ladder.CGROUP_BPF] = str(error)
+                self._choose(self.config.ladder[at + 1 :])
+                self._make_table()
+        if self.table is None:
+            return changes
+        self.adopted = self.table.adopt(sockdiag.sockets())
+        return changes + self.table.load()
+
+    def _attach(self) -> int:
+        missing = [(group, cls) for group, cls in self.groups if group not in self._links]
         try:
-            for group, number in self.groups:
-                if group not in self._links:
-                    dscp = marking.dscp_of(number, self.config.queues)
-                    self._links[group] = bpf.attach(group, dscp)
+            for group, cls in missing:
+                self._links[group] = bpf.attach(group, marking.dscp_of(cls, self.config.queues))
         except NetschedError:
             self._detach()
             raise
+        return len(missing)
 
     def _detach(self) -> None:
         for link in self._links.values():
             os.close(link)
         self._links.clear()
-
-    def apply(self) -> int:
-        """Make the marks what they should be, keeping a dead agent's entries; the number of changes."""
-        if self.table is None:
-            return 0
-        self.adopted = self.table.adopt(sockdiag.sockets())
-        return self.table.load()
 
     def watch(self) -> None:
         """Follow groups that were made anew, and repair the table unless somebody keeps changing it."""

@@ -16,7 +16,7 @@ import pytest
 from namespaces import Space, wire, within
 from test_hostagent import ROOT
 
-from hostagent import nftmarks
+from hostagent import client, nftmarks
 from hostagent.config import parse
 from hostagent.queues import Ports
 from netsched import ports
@@ -93,6 +93,7 @@ class Driver:
     """The process in the left namespace that runs and kills agents."""
 
     def __init__(self, left: Space, config: Path) -> None:
+        self.socket = json.loads(config.read_text())["api"]["socket"]
         argv = left.argv(sys.executable, str(DRIVER), str(config))
         self.process = subprocess.Popen(
             argv,
@@ -192,6 +193,21 @@ def test_killed_at_every_step_of_teardown(stage):
         step += 1
     # The rates of the port and of 8 leaves are lifted, the root and the table go, and the socket's name.
     assert step == 9 + 1 + 1 + 1
+    assert dump(left) == before
+
+
+def test_restore_gives_every_byte_back_at_once_and_keeps_the_agent_away(stage):
+    left, driver, traffic, before, _ = stage
+    assert driver.start().startswith("ready")
+    assert dump(left) != before
+    with client.connect(driver.socket, strict=True, timeout=10) as us:
+        answer = us.restore()
+        assert (answer["interfaces"], answer["failed"]) == (["left"], [])
+        assert dump(left) == before
+        traffic.flows()
+        time.sleep(0.2)  # four comparisons
+        assert dump(left) == before and us.status()["state"] == "restored"
+    assert driver.do("stop") == "exit 0"
     assert dump(left) == before
 
 

@@ -344,6 +344,47 @@ def test_the_program_is_what_the_kernel_s_header_says():
 
 
 @pytest.mark.root
+def test_where_a_group_takes_no_program_the_level_below_is_taken(group, monkeypatch):
+    monkeypatch.setattr(bpf, "attach", lambda *_: bpf._call(28, b""))
+
+    def refuse_links(command: int, attributes: bytes) -> int:
+        raise CapabilityError("cgroup-bpf: CAP_BPF and CAP_NET_ADMIN are needed")
+
+    loaded: list[str] = []
+    monkeypatch.setattr(nftmarks, "_nft", lambda *argv, script=None: loaded.append(script or "") or "")
+    host = HostMarks.of(host_config("cgroup-bpf", "nft-cgroup", path=group.name))
+    assert host.level == "cgroup-bpf" and host.table is None
+    assert host.plan() == [f"cgroup {group.name}: class 0 (CS5) by cgroup-bpf"]
+    monkeypatch.setattr(bpf, "_call", refuse_links)
+    assert host.apply() == 1
+    assert host.level == "nft-cgroup" and "CAP_BPF" in host.why["cgroup-bpf"]
+    assert f'{group.name}" ip dscp set cs5' in loaded[-2]
+    assert host.restore() == []
+
+
+@pytest.mark.root
+def test_plan_and_status_tell_what_is_marked_for_jobs_that_do_not_ask(ends, tmp_path, group):
+    left, _ = ends
+    file = tmp_path / "agent.yaml"
+    for level in ("cgroup-bpf", "nft-cgroup"):
+        config = config_of(level, group) | {"ladder": [level, "nft-tuple"]}
+        file.write_text(json.dumps(config))
+        before = left.run("nft", "list", "ruleset")
+        done = command(*left.argv(sys.executable, "-m", "hostagent", "plan", "--config", str(file), "--json"))
+        assert done.returncode == 1, done.stderr
+        assert json.loads(done.stdout)["marks"] == [
+            f"cgroup {group.name}: class 3 (AF22) by {level}",
+            f"nft table inet {nftmarks.TABLE}: to be loaded",
+        ]
+        assert left.run("nft", "list", "ruleset") == before
+        with agent(tmp_path, config, left) as (path, _):
+            done = command(sys.executable, "-m", "hostagent", "status", "--socket", path)
+            assert done.returncode == 0
+            words = f"marked cgroups by {level}: {group.name} (class 3); connections marked by address: 0"
+            assert words in done.stdout
+
+
+@pytest.mark.root
 def test_a_program_ends_with_its_agent_and_marks_stay_on_their_sockets(ends, tmp_path, group):
     left, _ = ends
     code = (
