@@ -28,6 +28,8 @@ from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
+_REMEMBERED: Final = 16384
+"""Sockets whose earlier marks are remembered for `untag`; the ones marked longest ago are forgotten first."""
 _RETRY_S: Final = 1.0
 """Least time between two attempts to reach an agent that is away: a training step must not wait for it."""
 
@@ -65,6 +67,7 @@ class Client:
         self._lease: int | None = None
         self._ladder: list[str] | None = None
         self._denied = ""
+        self._before: dict[int, tagging.Marks] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -132,11 +135,32 @@ class Client:
         except (AttributeError, TypeError) as error:
             self._failed(f"not asked: {error}")
             return []
+        self._note_before(fds)
         results = self._tag(fds, cls, group, even_busy)
         if self._strict and not all(result.ok for result in results):
             at, bad = next((at, result) for at, result in enumerate(results) if not result.ok)
             raise AgentError(f"agent at {self.path}: socket {at} of {len(fds)} not marked: {bad.error}")
         return results
+
+    def untag(self, sockets: Iterable[socket.socket | int]) -> bool:
+        """Give sockets that this client had marked the options back that they had before; needs no agent.
+
+        Whether all of them carry those again; sockets that it never had marked are left alone.
+        """
+        good = True
+        for sock in sockets:
+            old = self._before.pop(tagging.cookie(sock if isinstance(sock, int) else sock.fileno()), None)
+            good &= old is None or tagging.put_back(sock, old)
+        return good
+
+    def _note_before(self, fds: list[int]) -> None:
+        """Remember what sockets carry before they are marked for the first time."""
+        for fd in fds:
+            cookie = tagging.cookie(fd)
+            if cookie and cookie not in self._before and (old := tagging.marks(fd)) is not None:
+                self._before[cookie] = old
+        while len(self._before) > _REMEMBERED:
+            del self._before[next(iter(self._before))]
 
     def tag_flows(self, flows: Iterable[tuple[str, str]], cls: int | str, *, group: str = "") -> Message:
         """Have connections marked by their ends, ("10.0.0.1:41200", "10.0.0.2:29500"); {} if that failed.

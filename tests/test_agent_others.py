@@ -363,6 +363,23 @@ def test_a_group_is_marked_as_a_whole_or_not_at_all(tmp_path):
             copy.close()
 
 
+@pytest.mark.parametrize(
+    ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")]
+)
+def test_a_job_gets_its_sockets_options_back_as_they_were(tmp_path, family, address):
+    with agent(tmp_path, BASE) as (path, _), connection(family, address) as (near, far):
+        assert tagging.tag(near, 8, priority=4).ok
+        before = [tagging.marks(sock) for sock in (near, far)]
+        with client.connect(path, strict=True) as us:
+            us.tag([near, far], 0)
+            us.tag([near], 2, group="g")
+            assert tos(near) >> 2 == 32 and tos(far) >> 2 == 40
+        assert us.untag([near, far]), "needs no connection to the agent"
+        assert [tagging.marks(sock) for sock in (near, far)] == before
+        assert tagging.tag(far, 16).ok
+        assert us.untag([near, far]) and tos(far) >> 2 == 16, "what it never marked is not its own to change"
+
+
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_what_the_kernel_refuses_in_the_midst_of_a_group_is_undone(monkeypatch, family):
     mark = tagging.tag
