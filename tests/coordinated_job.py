@@ -20,6 +20,8 @@ def send(agent: str, job: str, coflow: str, size: str, address: str, port: str) 
         socket.create_connection((address, int(port))) as sock,
         client.connect(agent, job=job, timeout=2) as us,
     ):
+        # Which does not make room for others before it loses something, as the machine's default may.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
         flow = us.flow(f"{job} here", coflow=coflow, size=float(size), sockets=[sock])
         for line in sys.stdin:
             words = line.split()

@@ -471,7 +471,7 @@ def test_a_small_coflow_passes_a_large_one_that_is_under_way(tmp_path):
             for n, p in ports.items()
         }
         assert share["small"] >= size["small"], "all of it, and what was sent again"
-        # Without classes each would have about half of the port meanwhile; the floor of the other is 0.1 %.
-        assert share["small"] / sum(share.values()) > 0.75, share
+        # In one class (policy fair) it has 63 to 66 % of the port meanwhile; the floor of the other is 0.1 %.
+        assert share["small"] / sum(share.values()) > 0.9, share
         last = max(t for t, to, _, _ in found if to == ports["large"])
         assert last > during[-1], "the large one was under way all the time"
