@@ -1,4 +1,4 @@
-"""The tensors of four well-known models, in forward order, computed from each architecture's own arithmetic.
+"""The tensors of well-known models, in forward order, computed from each architecture's own arithmetic.
 
 Scheduling of training traffic is about which tensor is needed when, so their real order, sizes and compute
 times matter; a generated table can be checked against the published totals, a pasted list cannot.
@@ -11,19 +11,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from netsched.errors import ScenarioError
-from netsched.workloads.tensors import Tensor, conv, linear, norm, vector
+from netsched.workloads.recommenders import dlrm_kaggle, dlrm_mlperf
+from netsched.workloads.tensors import Tensor, conv, linear, norm
+from netsched.workloads.transformers import Blocks, bert, gpt, llama2, mixtral
+from netsched.workloads.vision import alexnet, inception_v3, vgg
 
 
 @dataclass(frozen=True)
 class Architecture:
     """`tensors(sequence)` is the table; `sequence` and `longest` are its default and greatest token count.
 
-    Both are None for a model of images (224 x 224 pixels), which ignores the argument.
+    Both are None for a model without a sequence (images of 224 x 224 pixels, 299 for Inception; clicks),
+    which ignores the argument. `blocks(sequence)` is a transformer in its layers, None for other models.
     """
 
     tensors: Callable[[int], tuple[Tensor, ...]]
     sequence: int | None = None
     longest: int | None = None
+    blocks: Callable[[int], Blocks] | None = None
 
 
 def resnet50(_: int = 0) -> tuple[Tensor, ...]:
@@ -53,85 +58,64 @@ def resnet50(_: int = 0) -> tuple[Tensor, ...]:
     return (*table, *linear("fc", 2048, 1000))
 
 
-def vgg16(_: int = 0) -> tuple[Tensor, ...]:
-    """Simonyan and Zisserman, "Very Deep Convolutional Networks" (ICLR 2015), table 1, configuration D."""
-    table: list[Tensor] = []
-    inputs, side, number = 3, 224, 0
-    for outputs, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-        for _layer in range(depth):
-            number += 1
-            table.append(conv(f"conv{number}", inputs, outputs, 3, side))
-            table.append(vector(f"conv{number}.bias", outputs, outputs * side * side))
-            inputs = outputs
-        side //= 2
-    for name, n_in, n_out in (("fc1", 512 * 7 * 7, 4096), ("fc2", 4096, 4096), ("fc3", 4096, 1000)):
-        table.extend(linear(name, n_in, n_out))
-    return tuple(table)
+def _of(make: Callable[[int], Blocks], sequence: int, longest: int) -> Architecture:
+    return Architecture(lambda tokens: make(tokens).tensors, sequence, longest, make)
 
 
-def bert_base(sequence: int) -> tuple[Tensor, ...]:
-    """Devlin et al., "BERT" (NAACL 2019), section 3: 12 layers of width 768; uncased, with pooler."""
-    d, inner, s = 768, 3072, sequence
-    table = [
-        Tensor("embeddings.word", (30522, d), 0.0),
-        Tensor("embeddings.position", (512, d), float(s * d)),
-        Tensor("embeddings.token_type", (2, d), float(s * d)),
-        *norm("embeddings.norm", d, s * d),
-    ]
-    for layer in range(12):
-        name = f"layer{layer}"
-        for projection in ("query", "key", "value"):
-            table.extend(linear(f"{name}.{projection}", d, d, s))
-        table.extend(linear(f"{name}.attention.output", d, d, s, extra=_attention(s, d)))
-        table.extend(norm(f"{name}.attention.norm", d, s * d))
-        table.extend(linear(f"{name}.intermediate", d, inner, s))
-        table.extend(linear(f"{name}.output", inner, d, s))
-        table.extend(norm(f"{name}.norm", d, s * d))
-    # The pooler reads the first token only.
-    return (*table, *linear("pooler", d, d))
+def _gpt3(layers: int, width: int) -> Architecture:
+    """One size of Brown et al. (2020), table 2.1: 2,048 positions. 13B is 5,120 wide: 40 heads of 128.
 
-
-def gpt2_small(sequence: int) -> tuple[Tensor, ...]:
-    """Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), table 2, 12 layers.
-
-    The output projection is the word embedding again: no tensor of its own, but its product runs after the
-    last normalisation, so its arithmetic is with that one's last tensor.
+    The table prints 5,140 for it, which 40 heads of 128 do not make and the totals of table D.1 contradict.
     """
-    d, vocabulary, s = 768, 50257, sequence
-    table = [Tensor("wte", (vocabulary, d), 0.0), Tensor("wpe", (1024, d), float(s * d))]
-    for layer in range(12):
-        name = f"h{layer}"
-        table.extend(norm(f"{name}.ln_1", d, s * d))
-        table.extend(linear(f"{name}.attn.c_attn", d, 3 * d, s))
-        table.extend(linear(f"{name}.attn.c_proj", d, d, s, extra=_attention(s, d)))
-        table.extend(norm(f"{name}.ln_2", d, s * d))
-        table.extend(linear(f"{name}.mlp.c_fc", d, 4 * d, s))
-        table.extend(linear(f"{name}.mlp.c_proj", 4 * d, d, s))
-    scale, shift = norm("ln_f", d, s * d)
-    return (*table, scale, Tensor(shift.name, shift.shape, shift.flops + 2.0 * s * d * vocabulary))
-
-
-def _attention(sequence: int, width: int) -> float:
-    """FLOP of scores and of their product with the values: two (s x s x d) products, no causal saving."""
-    return 2 * 2.0 * sequence * sequence * width
+    return _of(lambda tokens: gpt(layers, width, 2048, tokens), sequence=2048, longest=2048)
 
 
 MODELS: Final[dict[str, Architecture]] = {
     "resnet50": Architecture(resnet50),
-    "vgg16": Architecture(vgg16),
-    "bert-base": Architecture(bert_base, sequence=128, longest=512),
-    "gpt2-small": Architecture(gpt2_small, sequence=1024, longest=1024),
+    "vgg16": Architecture(lambda _: vgg((2, 2, 3, 3, 3))),
+    "bert-base": _of(lambda tokens: bert(12, 768, tokens), sequence=128, longest=512),
+    "gpt2-small": _of(lambda tokens: gpt(12, 768, 1024, tokens), sequence=1024, longest=1024),
+    "alexnet": Architecture(alexnet),
+    "vgg19": Architecture(lambda _: vgg((2, 2, 4, 4, 4))),
+    "inception-v3": Architecture(lambda _: inception_v3(auxiliary=False)),
+    "inception-v3-aux": Architecture(lambda _: inception_v3(auxiliary=True)),
+    "bert-large": _of(lambda tokens: bert(24, 1024, tokens), sequence=128, longest=512),
+    "gpt3-1.3b": _gpt3(24, 2048),
+    "gpt3-2.7b": _gpt3(32, 2560),
+    "gpt3-6.7b": _gpt3(32, 4096),
+    "gpt3-13b": _gpt3(40, 5120),
+    "gpt3-175b": _gpt3(96, 12288),
+    "llama2-7b": _of(lambda tokens: llama2(32, 4096, 11008, 4096, tokens), sequence=4096, longest=4096),
+    "llama2-70b": _of(lambda tokens: llama2(80, 8192, 28672, 1024, tokens), sequence=4096, longest=4096),
+    "mixtral-8x7b": _of(mixtral, sequence=4096, longest=32768),
+    "dlrm-kaggle": Architecture(dlrm_kaggle),
+    "dlrm-mlperf": Architecture(dlrm_mlperf),
 }
 
 
 def tensors_of(model: str, sequence: int | None = None) -> tuple[Tensor, ...]:
     """The table of `model` in forward order. ScenarioError if `sequence` (tokens) does not suit it."""
     architecture = MODELS[model]
+    return architecture.tensors(_tokens(model, architecture, sequence))
+
+
+def blocks_of(model: str, sequence: int | None = None) -> tuple[Blocks, int]:
+    """The layers of `model` and its tokens per sample. ScenarioError if it is no transformer."""
+    architecture = MODELS[model]
+    if architecture.blocks is None:
+        known = ", ".join(name for name, each in MODELS.items() if each.blocks is not None)
+        raise ScenarioError(f"model: {model} is no transformer: use one of {known}")
+    tokens = _tokens(model, architecture, sequence)
+    return architecture.blocks(tokens), tokens
+
+
+def _tokens(model: str, architecture: Architecture, sequence: int | None) -> int:
     if architecture.sequence is None or architecture.longest is None:
         if sequence is not None:
-            raise ScenarioError(f"sequence: {model} reads images and has no sequence: leave the key out")
-        return architecture.tensors(0)
+            what = "clicks" if model.startswith("dlrm") else "images"
+            raise ScenarioError(f"sequence: {model} reads {what} and has no sequence: leave the key out")
+        return 0
     chosen = architecture.sequence if sequence is None else sequence
     if not 1 <= chosen <= architecture.longest:
         raise ScenarioError(f"sequence: {chosen} tokens do not fit {model}: use 1 to {architecture.longest}")
-    return architecture.tensors(chosen)
+    return chosen
