@@ -9,19 +9,44 @@ from pydantic import TypeAdapter, ValidationError
 from netsched.errors import ScenarioError
 from netsched.model import Policy, Spec
 from netsched.policies.aalo import Aalo
+from netsched.policies.beamer import Beamer
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
 from netsched.policies.fifo_lm import FifoLm
+from netsched.policies.geryon import Geryon
+from netsched.policies.jpas import Jpas
+from netsched.policies.mercury import Mercury
+from netsched.policies.p3 import P3
+from netsched.policies.parrot import Parrot
 from netsched.policies.philae import Philae
 from netsched.policies.sebf import Sebf
 from netsched.policies.sincronia import Sincronia
 from netsched.policies.srpt import Srpt
 from netsched.policies.tensorexpress import TensorExpress
+from netsched.policies.tictac import TicTac
 from netsched.policies.varys_deadline import VarysDeadline
 
 POLICIES: dict[str, type[Policy]] = {
     policy.name: policy
-    for policy in (Fair, Fifo, FifoLm, Srpt, Sebf, VarysDeadline, Sincronia, Aalo, Philae, TensorExpress)
+    for policy in (
+        Fair,
+        Fifo,
+        FifoLm,
+        Srpt,
+        Sebf,
+        VarysDeadline,
+        Sincronia,
+        Aalo,
+        Philae,
+        TensorExpress,
+        Geryon,
+        Mercury,
+        P3,
+        TicTac,
+        Beamer,
+        Jpas,
+        Parrot,
+    )
 }
 
 
