@@ -27,8 +27,8 @@ class Geryon:
     `split` "geometric" halves: the last level has the later half of the tensors, each one before it half of
     what is left, so that the first layers have levels of their own; "equal" gives each level the same number
     of tensors. Levels of equal bytes, or tuned ones (CEFS, CoNEXT 2020, of the same first author, searches
-    the boundaries online), are given as `bounds`: the ascending shares of the tensor order at which levels 1, 2
-    and so on begin; they count instead of `levels` and `split`. A host knows a tensor's place, not all sizes.
+    the boundaries online), are given as `bounds`: the ascending shares of the tensor order at which level 1
+    and those after it begin; they count instead of `levels` and `split`. A host knows a tensor's place only.
 
     With one level this is what the paper calls vanilla: every connection first come, first served, and all
     alike. With as many levels as tensors it is TensorExpress with as many queues.
