@@ -1,16 +1,19 @@
 """A job with one flow: `python coordinated_job.py send AGENT JOB COFLOW SIZE ADDR PORT` or `... sink ADDR`.
 
-The sender obeys lines on its standard input, `send BYTES` or `look`, and answers each with one JSON line:
-what the agent said and what its socket carries. The sink swallows whatever comes, says its port first and
-`end` whenever a sender has ended.
+The sender obeys lines on its standard input, `send BYTES` or `look`, and answers each with one JSON line
+when it has arrived: what the agent said and what its socket carries. The sink swallows whatever comes, says
+its port first and `end` whenever a sender has ended.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import selectors
 import socket
 import sys
+import termios
+import time
 
 from hostagent import client
 
@@ -27,6 +30,8 @@ def send(agent: str, job: str, coflow: str, size: str, address: str, port: str) 
             words = line.split()
             more = int(words[1]) if words[0] == "send" else 0
             sock.sendall(bytes(more))
+            while under_way(sock):
+                time.sleep(0.001)
             word = flow.sent(more, sockets=[sock])
             tos = sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
             found = {
@@ -38,6 +43,11 @@ def send(agent: str, job: str, coflow: str, size: str, address: str, port: str) 
             }
             print(json.dumps(found), flush=True)  # noqa: T201
         flow.done()
+
+
+def under_way(sock: socket.socket) -> int:
+    """Bytes that the other end has not acknowledged."""
+    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def sink(address: str) -> None:
