@@ -1,7 +1,8 @@
-"""How workers make their gradients one: through parameter servers, or round a ring.
+"""What travels when workers make their gradients one, and how parameter servers do it.
 
-Both take, per bucket, the nodes after which each worker's gradient is ready, and give the nodes after which
-each worker has the bucket's new parameters; the compute side of a training job does not know which one runs.
+An exchange takes, per bucket, the nodes after which each worker's gradient is ready, and gives the nodes
+after which each worker has the bucket's new parameters; the compute side of a training job does not know
+which one runs. The exchanges without servers are in `collectives`.
 """
 
 from __future__ import annotations
@@ -130,30 +131,3 @@ def push_pull(builder: WorkloadBuilder, step: Step, bucket: Bucket, shards: Shar
     )
     builder.depend_each(pulls, joined[None, :])
     return pulls
-
-
-def ring_allreduce(builder: WorkloadBuilder, step: Step, bucket: Bucket, chunks: Floats, ready: Ints) -> Ints:
-    """One coflow of 2(N-1) rounds of N neighbour flows: reduce-scatter, then all-gather.
-
-    Patarasu and Yuan, "Bandwidth Optimal All-reduce Algorithms" (JPDC 2009). In round r worker w sends chunk
-    (w - r) mod N to worker w + 1, after it has received in round r - 1 and its own send of that round is
-    over: a worker's rounds are in order, so what it sends holds its own gradient, and its last arrival
-    completes the bucket. `chunks`: (N,) bytes, `ready`: (N,) nodes. Returns (N, 1): the flows of the last
-    round, by receiver.
-    """
-    n = len(step.workers)
-    place, turns = np.arange(n), np.arange(2 * (n - 1))[:, None]
-    coflow = builder.add_coflow(step.job, step.stage, f"all-reduce {bucket.label}", step.iteration)
-    sent = builder.add_flows(
-        coflow,
-        np.tile(step.workers, len(turns)),
-        np.tile(np.roll(step.workers, -1), len(turns)),
-        chunks[(place - turns) % n].ravel(),
-        need=bucket.first,
-        need_span=step.span,
-    ).reshape(len(turns), n)
-    came: Ints = np.roll(sent, 1, axis=1)
-    builder.depend_each(sent[0], ready)
-    builder.depend_each(sent[1:], sent[:-1])
-    builder.depend_each(sent[1:], came[:-1])
-    return came[-1:].T

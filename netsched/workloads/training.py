@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -22,7 +21,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from netsched.model import Floats, Ints, TaskKind
 from netsched.units import Duration, Size
 from netsched.workloads.builder import WorkloadBuilder
-from netsched.workloads.exchange import Bucket, Slicing, Step, even, fuse, push_pull, ring_allreduce, shard
+from netsched.workloads.collectives import PIECES, Exchange, exchange_of
+from netsched.workloads.exchange import Bucket, Slicing, Step, fuse, push_pull, shard
 from netsched.workloads.kind import (
     Count,
     FabricView,
@@ -34,10 +34,11 @@ from netsched.workloads.kind import (
     host_ordinals,
 )
 from netsched.workloads.models import MODELS, tensors_of
+from netsched.workloads.sharded import Sharding, add_gathers
 from netsched.workloads.tensors import Tensor
 
-RING_FUSE: Final = 25 * 2.0**20
-"""Default bucket of a ring, in bytes: PyTorch's `bucket_cap_mb` (Li et al., VLDB 2020)."""
+FUSE: Final = 25 * 2.0**20
+"""Default bucket without servers, in bytes: PyTorch's `bucket_cap_mb` (Li et al., VLDB 2020)."""
 
 BACKWARD_COST: Final = 2.0
 """Backward takes the gradient by the input and by the weight: two products for one of forward."""
@@ -46,8 +47,6 @@ _PREFIX: Final = {"M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _FLOP_RATE: Final = re.compile(
     r"(\d{1,15}(?:\.\d{0,15})?(?:[eE][+-]?\d{1,2})?)\s*([MGTP])?(?:FLOP/s|FLOPS)", re.ASCII
 )
-
-Exchange = Callable[[WorkloadBuilder, Step, Bucket, Ints], Ints]
 
 
 def flop_rate(text: object) -> float:
@@ -67,6 +66,16 @@ def _model(value: object) -> object:
     return value
 
 
+Sync = Literal[
+    "parameter-server",
+    "ring-allreduce",
+    "tree-allreduce",
+    "hierarchical-allreduce",
+    "reduce-scatter-all-gather",
+    "fsdp",
+]
+
+
 class Device(Params):
     """A worker's processor: its peak speed and the share of it that training reaches."""
 
@@ -77,16 +86,18 @@ class Device(Params):
 class TrainingParams(Params):
     """One job.
 
-    `batch`: samples per worker and iteration. Tensors larger than `slice_above` (default:
-    `slice`, else none) are cut evenly over all servers, into pieces of at most `slice` (default: one each).
-    `fuse`: bucket size; default one tensor per bucket with servers, 25 MiB round a ring.
-    `sequence`: tokens per sample, of transformers only. `start`: when the first forward pass begins.
+    `batch`: samples per worker and iteration. Tensors larger than `slice_above` (default: `slice`, else
+    none) are cut evenly over all servers, into pieces of at most `slice` (default: one each). `fuse`:
+    bucket size; default one tensor per bucket with servers, 25 MiB without. `group`: workers of a node, for
+    hierarchical-allreduce: those that follow each other in the list. `pieces`: of tree-allreduce, in which
+    each tree's half travels. `prefetch`: of fsdp, units (buckets) gathered before the computation comes to
+    them. `sequence`: tokens per sample, of transformers only. `start`: when the first forward pass begins.
     """
 
     model: Annotated[str, BeforeValidator(_model)]
     workers: HostNames
     servers: HostNames | None = None
-    sync: Literal["parameter-server", "ring-allreduce"] = "parameter-server"
+    sync: Sync = "parameter-server"
     iterations: Count
     batch: Count
     device: Device
@@ -95,23 +106,33 @@ class TrainingParams(Params):
     slice_above: Size | None = None
     slice: Annotated[Size, Field(gt=0)] | None = None
     fuse: Size | None = None
+    group: Count | None = None
+    pieces: Count | None = None
+    prefetch: Annotated[int, Field(strict=True, ge=0, le=1000)] = 1
     start: Duration = 0.0
     weight: Weight = 1.0
     name: JobName | None = None
 
     @model_validator(mode="after")
     def _sync_has_its_keys(self) -> TrainingParams:
-        ring = self.sync == "ring-allreduce"
-        if ring and self.servers is not None:
-            raise ValueError(
-                "sync: ring-allreduce has no servers: leave out servers, or use parameter-server"
-            )
+        alone = self.sync != "parameter-server"
+        if alone and self.servers is not None:
+            raise ValueError(f"sync: {self.sync} has no servers: leave out servers, or use parameter-server")
         for key, value in (("slice_above", self.slice_above), ("slice", self.slice)):
-            if ring and value is not None:
-                raise ValueError(f"{key} is for parameter servers: leave it out with ring-allreduce")
-        if not ring and self.servers is None:
+            if alone and value is not None:
+                raise ValueError(f"{key} is for parameter servers: leave it out with {self.sync}")
+        for key, value, sync in (
+            ("group", self.group, "hierarchical-allreduce"),
+            ("pieces", self.pieces, "tree-allreduce"),
+            ("prefetch", self.prefetch, "fsdp"),
+        ):
+            if key in self.model_fields_set and value is not None and self.sync != sync:
+                raise ValueError(f"{key} is for {sync}: leave it out with {self.sync}")
+        if self.sync == "hierarchical-allreduce" and self.group is None:
+            raise ValueError("group is missing: say how many workers a node has, such as group: 4")
+        if not alone and self.servers is None:
             raise ValueError("servers is missing: list their hosts, or write sync: ring-allreduce")
-        if ring and len(self.workers) < 2:
+        if alone and len(self.workers) < 2:
             raise ValueError("workers: one worker has nobody to exchange with: list 2 or more hosts")
         return self
 
@@ -133,8 +154,6 @@ class _Job:
 
     tensors: tuple[Tensor, ...]
     seconds: Floats
-    buckets: tuple[Bucket, ...]
-    exchange: Exchange
 
 
 def build(
@@ -143,16 +162,17 @@ def build(
     """Add one job with one stage per iteration."""
     tensors = tensors_of(params.model, params.sequence)
     workers = host_ordinals(fabric, params.workers, "workers")
-    limit = params.fuse if params.fuse is not None else RING_FUSE if params.sync == "ring-allreduce" else 0.0
+    limit = params.fuse if params.fuse is not None else FUSE if params.servers is None else 0.0
     buckets = fuse(tensors, params.bytes_per_parameter, limit)
-    exchange, exchanged = _exchange(params, fabric, buckets)
+    sharding = Sharding(buckets[::-1], params.bytes_per_parameter, params.prefetch)
+    exchange, exchanged = _exchange(params, fabric, buckets, sharding)
     builder.admit(params.iterations * (exchanged + 2 * len(tensors) * len(workers)))
     job = builder.add_job(
         params.name or params.model, params.start, weight=params.weight, iterations=params.iterations
     )
-    common = _Job(tensors, forward_seconds(tensors, params.batch, params.device), buckets, exchange)
+    common = _Job(tensors, forward_seconds(tensors, params.batch, params.device))
     previous: Ints | None = None
-    arrivals: dict[int, Ints] = {}
+    arrivals: dict[Bucket, Ints] = {}
     for iteration in range(params.iterations):
         stage = builder.add_stage(job, f"iteration {iteration}", iteration)
         step = Step(job, stage, iteration, len(tensors), workers)
@@ -160,29 +180,31 @@ def build(
         if previous is not None:
             builder.depend_each(chain[0], previous)
         previous = chain[-1]
+        if exchange is None:
+            arrivals = add_gathers(builder, sharding, step, chain, arrivals)
+            continue
         # A worker computes one thing at a time, so only the first tensor of a bucket has to wait for it.
-        for position, waited in arrivals.items():
-            builder.depend_each(chain[position][:, None], waited)
-        arrivals = {b.first: exchange(builder, step, b, chain[-1 - b.first]) for b in buckets}
+        for bucket, waited in arrivals.items():
+            builder.depend_each(chain[bucket.first][:, None], waited)
+        arrivals = {b: exchange(builder, step, b, chain[-1 - b.first]) for b in buckets}
 
 
 def _exchange(
-    params: TrainingParams, fabric: FabricView, buckets: tuple[Bucket, ...]
-) -> tuple[Exchange, int]:
-    """The exchange of this job, and the number of nodes that it adds to one iteration."""
+    params: TrainingParams, fabric: FabricView, buckets: tuple[Bucket, ...], sharding: Sharding
+) -> tuple[Exchange | None, int]:
+    """The exchange of this job (None: sharded), and the number of nodes that it adds to one iteration."""
     n, width = len(params.workers), params.bytes_per_parameter
-    if params.sync == "ring-allreduce":
-        chunks = {b: even(b.parameters, n).astype(np.float64) * width for b in buckets}
+    if params.sync == "fsdp":
+        return None, sharding.flows(n)
+    if params.sync == "parameter-server":
+        servers = host_ordinals(fabric, params.servers or [], "servers")
+        placed = shard(buckets, servers, width, params.slicing())
         return (
-            lambda builder, step, bucket, ready: ring_allreduce(builder, step, bucket, chunks[bucket], ready),
-            len(buckets) * 2 * (n - 1) * n,
+            lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
+            sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),
         )
-    servers = host_ordinals(fabric, params.servers or [], "servers")
-    placed = shard(buckets, servers, width, params.slicing())
-    return (
-        lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
-        sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),
-    )
+    exchange, flows = exchange_of(params.sync, n, width, params.group or 0, params.pieces or PIECES)
+    return exchange, len(buckets) * flows
 
 
 def _compute(builder: WorkloadBuilder, common: _Job, step: Step) -> Ints:
@@ -200,4 +222,4 @@ def _compute(builder: WorkloadBuilder, common: _Job, step: Step) -> Ints:
     return chain
 
 
-TRAINING = Kind(TrainingParams, build, "data-parallel training: parameter servers or ring all-reduce")
+TRAINING = Kind(TrainingParams, build, "data-parallel training: parameter servers, all-reduce, or sharded")
