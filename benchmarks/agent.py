@@ -81,15 +81,21 @@ def imports(repeat: int) -> None:
             print(verdict(took <= goal and heavy == "[]", f"at most {goal * 1e3:.0f} ms and none of them"))
 
 
-def latency(us: client.Client, ends: list[socket.socket]) -> None:
-    took = []
-    for at, sock in enumerate(ends):
-        began = time.perf_counter()
-        results = us.tag([sock], at % 7)
-        took.append(time.perf_counter() - began)
-        assert results[0].ok, results
-    p50, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
-    print(f"tag latency, {len(took)} sockets: p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms")
+def latency(us: client.Client, ends: list[socket.socket], repeat: int) -> None:
+    """Every socket once a pass, another class each time; the median pass counts."""
+    passes = []
+    for turn in range(repeat):
+        took = []
+        for at, sock in enumerate(ends):
+            began = time.perf_counter()
+            results = us.tag([sock], (at + turn) % 7)
+            took.append(time.perf_counter() - began)
+            assert results[0].ok, results
+        passes.append((statistics.median(took), statistics.quantiles(took, n=100)[98]))
+    p50, p99 = (statistics.median(one[which] for one in passes) for which in (0, 1))
+    print(
+        f"tag latency, {len(ends)} sockets, {repeat} passes: p50 {p50 * 1e3:.3f} ms, p99 {p99 * 1e3:.3f} ms"
+    )
     print(verdict(p50 <= 0.3e-3 and p99 <= 2e-3, "0.3 ms and 2 ms"))
 
 
@@ -114,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
         connections(options.many) as ends,
     ):
         print(f"agent at the start: {resident_mb(pid):.1f} MB resident")
-        latency(us, ends[: options.sockets])
+        latency(us, ends[: options.sockets], options.repeat)
         began = time.perf_counter()
         assert all(result.ok for result in us.tag(ends, 3))
         print(f"{len(ends)} sockets in packets of 253: {(time.perf_counter() - began) * 1e3:.0f} ms")

@@ -28,6 +28,7 @@ from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
+_BACKLOG_S: Final = 0.005
 _REMEMBERED: Final = 16384
 """Sockets whose earlier marks are remembered for `untag`; the ones marked longest ago are forgotten first."""
 _RETRY_S: Final = 1.0
@@ -323,7 +324,7 @@ class Client:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.settimeout(self._timeout)
-            sock.connect(self.path)
+            _connect(sock, self.path, now + self._timeout)
             lease = self._exchange(sock, {"verb": "register", "job": self.job}, ()).get("lease")
             self._lease = lease if isinstance(lease, int) else None
         except BaseException:
@@ -363,3 +364,16 @@ class Client:
             self._logged = True
             _LOG.warning("%s; sockets stay unmarked", text)
         return {}
+
+
+def _connect(sock: socket.socket, path: str, deadline: float) -> None:
+    """Connect, waiting for a place where others have filled the backlog. TimeoutError at `deadline`."""
+    while True:
+        try:
+            sock.connect(path)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+            time.sleep(_BACKLOG_S)
+        else:
+            return

@@ -25,11 +25,13 @@ from typing import Final
 from hostagent import logs, protocol, safety
 from hostagent.closing import Closer
 from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
-from hostagent.quota import Pace, Quota
+from hostagent.quota import Pace, Quota, cost_of
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG: Final = 128
+_ACCEPTS: Final = 32
+"""Connections taken in one round of the loop."""
 _REST_S: Final = 1.0
 """How long no connection is taken after the kernel could give none; and between two lines about refusals."""
 _CLOSING_S: Final = 0.02
@@ -149,13 +151,22 @@ class Server:
                 Path(self.path).unlink()
 
     def _accept(self) -> None:
+        """Take what has come, but not for ever: those who are there already want answers."""
+        for _ in range(_ACCEPTS):
+            if not self._accept_one():
+                return
+
+    def _accept_one(self) -> bool:
+        """Whether there was a connection to take, or to refuse."""
         try:
             sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return False
         except OSError as error:
             _LOG.warning("accept failed", extra=logs.fields({"error": error.strerror or str(error)}))
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
                 self._rest(self._listener, _REST_S)
-            return
+            return False
         sock.setblocking(False)
         peer = Peer(*_CRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size)))
         refusal = None
@@ -169,9 +180,10 @@ class Server:
             self._log_refusal(peer, refusal)
             self._send(connection, _error({}, refusal))
             sock.close()
-            return
+            return True
         self.connections[sock] = connection
         self._poll.register(sock, selectors.EVENT_READ)
+        return True
 
     def _log_refusal(self, peer: Peer, refusal: BadRequest) -> None:
         """A line, but not one for each attempt: a user who may not come must not fill the log."""
@@ -199,7 +211,9 @@ class Server:
             if not data and not fds:
                 self._drop(connection)
                 return
-            wait = 0.0 if connection.peer.uid in (0, os.geteuid()) else self._pace.wait(connection.peer.uid)
+            wait, uid = 0.0, connection.peer.uid
+            if uid not in (0, os.geteuid()):
+                wait = self._pace.wait(uid, cost_of(len(data), len(fds)))
             self._send(connection, self._reply(connection, data, flags, fds, wait))
             if wait and connection.sock in self.connections:
                 self._rest(connection.sock, wait)
