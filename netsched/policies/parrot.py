@@ -12,9 +12,8 @@ from netsched.model import Event, Floats, Ints, Plan, View
 from netsched.policies.base import plan_of
 from netsched.units import Duration
 
-_SAFE: Final = 1 - 1e-9
-"""Reserves are cut by this share, for sums of rates are inexact."""
-
+_DIGITS: Final = 6
+"""Of a weight, after the point: bytes sent have the rounding of sums, and rates must not show it."""
 
 _SAME: Final = 1e-12
 """Links that are full at multiples as near as this are full at once."""
@@ -79,7 +78,7 @@ class Parrot:
         weight: Floats = 1.0 + np.maximum(view.now - oldest - served, 0.0) / self.age
         if n:
             weight[inferred] *= 1.0 + (self.most - 1.0) * sure
-        return weight
+        return np.round(weight, _DIGITS)
 
 
 def _shortest(view: View) -> tuple[int, float]:
@@ -117,4 +116,4 @@ def scaled_rates(view: View, job: Ints, weight: Floats) -> Floats:
         rate[ends] = weight[ends] * multiple.min()
         free = np.maximum(free - np.bincount(link, count * np.where(ends, rate, 0.0)[owner], n_links), 0.0)
         waiting &= ~ends
-    return rate * _SAFE
+    return rate
