@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -584,3 +586,28 @@ def test_a_wrong_configuration_is_one_line_with_its_place(tmp_path, old, new, sa
     with pytest.raises(ScenarioError, match=says) as error:
         read(tmp_path, GOOD.replace(old, new))
     assert "\n" not in str(error.value) and "coordinator.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "status", "says"),
+    [
+        (
+            GOOD.replace("sebf", "x").replace("aalo", "alo"),
+            "",
+            2,
+            "policy: 'alo' is no policy: did you mean 'aalo'",
+        ),
+        (GOOD, "sys.modules['grpc'] = None; ", 4, "no module grpc: pip install 'netsched[coordinator]'"),
+    ],
+)
+def test_the_command_says_in_one_line_why_it_does_not_start(tmp_path, text, before, status, says):
+    file = tmp_path / "coordinator.yaml"
+    file.write_text(text)
+    code = f"import sys; {before}from netsched.cli import main; "
+    code += f"sys.exit(main(['coordinator', '--config', {str(file)!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == status
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and says in line
