@@ -109,32 +109,56 @@ def test_fifo_never_puts_a_coflow_before_an_earlier_one(seed, queues, control):
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=["ideal", "slow"])
-@pytest.mark.parametrize("queues", [None, 8, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_sebf_never_puts_a_coflow_before_one_of_a_smaller_bottleneck(seed, queues, control):
-    """The bottleneck of the bytes still to be sent; with few classes, when a coflow gets its class."""
-    used, ordered = set(), 0
-    for view, cls in watched(Sebf(), seed, queues, control):
-        flows, n = view.flows, len(view.coflows)
-        gamma = np.array([slowest(view, flows.remaining, row) for row in range(n)])
-        of_coflow = np.array([cls[flows.coflow == row][0] for row in range(n)])
+def test_sebf_never_puts_a_coflow_before_one_of_a_smaller_bottleneck(seed, control):
+    """The bottleneck of the bytes still to be sent."""
+    for view, cls in watched(Sebf(), seed, None, control):
+        gamma, of_coflow = per_coflow(view, cls)
         order = np.argsort(gamma, kind="stable")
         # Two bottlenecks that differ by rounding only have no order.
         clear = np.diff(gamma[order]) > 1e-9 * gamma[order][1:]
-        used |= set(cls.tolist())
-        steps = np.diff(of_coflow[order])
-        if queues is None:
-            assert (steps[clear] > 0).all()
-            continue
+        assert (np.diff(of_coflow[order])[clear] > 0).all()
+
+
+@pytest.mark.parametrize("queues", [8, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_sebf_with_few_classes_gives_a_newcomer_the_class_that_costs_least(seed, queues):
+    used, alone = set(), 0
+    for view, cls in watched(Sebf(), seed, queues, Control()):
+        gamma, of_coflow = per_coflow(view, cls)
         held = view.coflows.cls
         assert (of_coflow == held)[held >= 0].all()
-        before = held[order][held[order] >= 0]
-        if (np.diff(before) >= 0).all():
-            # Those who held a class stand right: so do all.
-            assert (steps[clear] >= 0).all()
-            ordered += 1
+        used |= set(of_coflow.tolist())
+        newcomers = np.flatnonzero(held < 0)
+        if len(newcomers) == 1:
+            (new,) = newcomers.tolist()
+            costs = [cost(c, new, gamma.tolist(), held.tolist()) for c in range(queues)]
+            assert costs[of_coflow[new]] == pytest.approx(min(costs), rel=1e-6, abs=1e-9)
+            alone += 1
     assert len(used) >= 3
-    assert queues is None or ordered > 40
+    assert alone > 20
+
+
+def cost(cls: int, new: int, seconds: list[float], held: list[int]) -> float:
+    """Seconds by which the newcomer and each other one would be late if both had one link to themselves."""
+    total = 0.0
+    for other, at in enumerate(held):
+        if other == new:
+            continue
+        short, long = sorted((seconds[other], seconds[new]))
+        right_way = seconds[other] < seconds[new]
+        if at == cls:
+            total += short  # both end at short + short and short + long, instead of short and short + long
+        elif (at < cls) != right_way:
+            total += long - short  # long, then long + short, instead of short, then short + long
+    return total
+
+
+def per_coflow(view: View, cls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bottleneck in seconds, of the bytes left, and class of each coflow."""
+    rows = range(len(view.coflows))
+    gamma = np.array([slowest(view, view.flows.remaining, row) for row in rows])
+    return gamma, np.array([cls[view.flows.coflow == row][0] for row in rows])
 
 
 def slowest(view: View, amount: np.ndarray, row: int) -> float:
@@ -353,9 +377,10 @@ def test_sebf_with_few_classes_gives_each_newcomer_one_between_its_neighbours():
     assert ranks(8, (2.0, 3), (1.0, -1)) == [3, 1]
     assert ranks(8, (2.0, 3), (4.0, -1)) == [3, 5]
     assert ranks(8, (2.0, 3), (4.0, 5), (3.0, -1)) == [3, 5, 4]
-    # Nothing is free between 3 and 4: the one that fewer share.
-    assert ranks(8, (2.0, 3), (2.5, 3), (4.0, 4), (3.0, -1)) == [3, 3, 4, 4]
-    # What has fallen to 1 s keeps class 5; 2 s are ahead of 3 s, because either way it stands wrongly to one.
+    # Nothing is free between 3 and 4. To share costs 2 + 2.5 or 3 s, to go before the two 1 + 0.5 s, to go
+    # behind 4 s no more than 1 s: of 5 to 7 the middle.
+    assert ranks(8, (2.0, 3), (2.5, 3), (4.0, 4), (3.0, -1)) == [3, 3, 4, 6]
+    # What has fallen to 1 s keeps class 5; 2 s are ahead of 3 s: before 1 s or behind 3 s costs 1 s.
     assert ranks(8, (1.0, 5), (3.0, 2), (2.0, -1)) == [5, 2, 1]
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from netsched.model import Floats, Ints, Plan, View
+
+_ROUNDING: Final = 1e-9
+"""Costs that differ by less than this share differ by the order of adding up only."""
 
 
 def plan_of(
@@ -40,25 +45,27 @@ def bottlenecks(view: View, amount: Floats) -> Floats:
     return most_loaded(flows.coflow, len(view.coflows), amount, flows.indptr, flows.links, view.capacity)
 
 
-def classes_in_order(key: Floats, held: Ints, queues: int) -> Ints:
-    """A class 0..queues-1 per coflow that follows ascending `key`; who holds one (`held` >= 0) keeps it.
+def classes_in_order(seconds: Floats, held: Ints, queues: int) -> Ints:
+    """A class 0..queues-1 per coflow that follows ascending `seconds`; who holds one (`held` >= 0) keeps it.
 
-    Each newcomer takes the class in which it is ahead of the fewest smaller and behind the fewest greater
-    ones, of those the one that it shares with fewest, of those the middle one, which leaves room on both
-    sides. Of several newcomers the median comes first, then the medians of both halves, and so on.
-    Coflows of equal key go by row.
+    Each newcomer takes the class that costs least. Were it alone on one link with another coflow, which needs
+    that many seconds there, sharing a class would delay the shorter one by its own time, and the wrong order
+    would delay it by the longer one's and spare that the shorter one's: this is added up over all others. Of
+    equally good classes it takes the middle one, which leaves room on both sides. Of several newcomers the
+    median comes first, then the medians of both halves, and so on. Coflows of equal time go by row.
     """
     cls = held.copy()
-    order = np.argsort(key, kind="stable")
+    order = np.argsort(seconds, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     option = np.arange(queues)[:, None]
     for newcomer in _medians_first(order[held[order] < 0]):
         placed = np.flatnonzero(cls >= 0)
-        before = place[placed] < place[newcomer]
-        wrong = np.where(before, cls[placed] > option, cls[placed] < option).sum(axis=1)
-        cost = wrong * (len(order) + 1) + (cls[placed] == option).sum(axis=1)
-        best = np.flatnonzero(cost == cost.min())
+        of, other = cls[placed], seconds[placed]
+        wrong = np.where(place[placed] < place[newcomer], of > option, of < option)
+        cost = (wrong * abs(other - seconds[newcomer])).sum(axis=1)
+        cost += ((of == option) * np.minimum(other, seconds[newcomer])).sum(axis=1)
+        best = np.flatnonzero(cost <= cost.min() * (1 + _ROUNDING))
         cls[newcomer] = best[(len(best) - 1) // 2]
     return cls
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from netsched.model import Event, Plan, View
 from netsched.policies.base import classes_in_order, plan_of
+from netsched.policies.sebf import whole_bottlenecks
 
 
 @dataclass(frozen=True)
@@ -47,5 +48,7 @@ class Sincronia:
             flows.coflow, view.coflows.weight, flows.remaining, flows.indptr, flows.links, view.capacity
         )
         if view.queues is not None:
-            place = classes_in_order(place.astype(np.float64), view.coflows.cls, view.queues)
+            # BSSI says who goes first, not by how much: the sorted times stand for that.
+            seconds = np.sort(whole_bottlenecks(view))[place]
+            place = classes_in_order(seconds, view.coflows.cls, view.queues)
         return plan_of(view, place[flows.coflow])
