@@ -22,15 +22,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from hostagent import protocol, tagging
+from hostagent import batches, protocol, tagging
 from hostagent.flow import Flow, Guidance, guidance_from
 from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET, Message, Tagged
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
 _BACKLOG_S: Final = 0.005
-_REMEMBERED: Final = 16384
-"""Sockets whose earlier marks are remembered for `untag`; the ones marked longest ago are forgotten first."""
 _RETRY_S: Final = 1.0
 """Least time between two attempts to reach an agent that is away: a training step must not wait for it."""
 
@@ -68,7 +66,7 @@ class Client:
         self._lease: int | None = None
         self._ladder: list[str] | None = None
         self._denied = ""
-        self._before: dict[int, tagging.Marks] = {}
+        self._before = batches.Before()
 
     def __enter__(self) -> Self:
         return self
@@ -136,8 +134,8 @@ class Client:
         except (AttributeError, TypeError) as error:
             self._failed(f"not asked: {error}")
             return []
-        self._note_before(fds)
-        results = self._tag(fds, cls, group, even_busy)
+        self._before.note(fds)
+        results = batches.tag(fds, bool(group), lambda part: self._tag_part(part, cls, group, even_busy))
         if self._strict and not all(result.ok for result in results):
             at, bad = next((at, result) for at, result in enumerate(results) if not result.ok)
             raise AgentError(f"agent at {self.path}: socket {at} of {len(fds)} not marked: {bad.error}")
@@ -148,20 +146,7 @@ class Client:
 
         Whether all of them carry those again; sockets that it never had marked are left alone.
         """
-        good = True
-        for sock in sockets:
-            old = self._before.pop(tagging.cookie(sock if isinstance(sock, int) else sock.fileno()), None)
-            good &= old is None or tagging.put_back(sock, old)
-        return good
-
-    def _note_before(self, fds: list[int]) -> None:
-        """Remember what sockets carry before they are marked for the first time."""
-        for fd in fds:
-            cookie = tagging.cookie(fd)
-            if cookie and cookie not in self._before and (old := tagging.marks(fd)) is not None:
-                self._before[cookie] = old
-        while len(self._before) > _REMEMBERED:
-            del self._before[next(iter(self._before))]
+        return self._before.put_back(s if isinstance(s, int) else s.fileno() for s in sockets)
 
     def tag_flows(self, flows: Iterable[tuple[str, str]], cls: int | str, *, group: str = "") -> Message:
         """Have connections marked by their ends, ("10.0.0.1:41200", "10.0.0.2:29500"); {} if that failed.
@@ -177,26 +162,6 @@ class Client:
         For an agent whose ladder has pidfd.
         """
         return self._ask({"verb": "tag", "class": cls, "pid": pid, "group": group}, ())
-
-    def _tag(self, fds: list[int], cls: int | str, group: str, even_busy: bool) -> list[Tagged]:
-        """The results of all sockets, packet by packet; of a group none is marked if one is not."""
-        results: list[Tagged] = []
-        before = [tagging.marks(fd) for fd in fds] if group and len(fds) > MAX_FDS else []
-        for first in range(0, len(fds), MAX_FDS):
-            part = fds[first : first + MAX_FDS]
-            more = self._tag_part(part, cls, group, even_busy)
-            results += more
-            if not more or (group and not all(result.ok for result in more)):
-                # The agent has marked nothing of this part; what it did of the parts before is undone here.
-                for fd, old in zip(fds[:first], before, strict=False):
-                    tagging.put_back(fd, old)
-                if not more:
-                    return []
-                why = "not marked, because another of the group could not be"
-                rest = (tagging.read(fd) for fd in fds[len(results) :])
-                undone = [*(tagging.read(fd) for fd in fds[:first]), *more, *rest]
-                return [r if not r.ok else Tagged(False, r.dscp, r.priority, r.family, why) for r in undone]
-        return results
 
     def _tag_part(self, fds: list[int], cls: int | str, group: str, even_busy: bool) -> list[Tagged]:
         request: dict[str, Any] = {"verb": "tag", "class": cls, "count": len(fds), "group": group}

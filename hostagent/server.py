@@ -14,7 +14,6 @@ import logging
 import os
 import selectors
 import socket
-import stat
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -22,14 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hostagent import logs, protocol, safety
+from hostagent import logs, protocol
 from hostagent.closing import Closer
+from hostagent.listening import listen
 from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
 from hostagent.quota import Pace, Quota, cost_of
-from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
-_BACKLOG: Final = 128
 _ACCEPTS: Final = 32
 """Connections taken in one round of the loop."""
 _REST_S: Final = 1.0
@@ -97,7 +95,7 @@ class Server:
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_write.setblocking(False)
         self._poll.register(self._wake_read, selectors.EVENT_READ)
-        self._listener = _listen(path, shared)
+        self._listener = listen(path, shared)
         self._inode = Path(path).stat().st_ino
         self._poll.register(self._listener, selectors.EVENT_READ)
 
@@ -277,48 +275,3 @@ def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     return list(fds)
-
-
-def _listen(path: str, shared: bool) -> socket.socket:
-    """A listening socket at `path`, in the place of one that a dead agent left there.
-
-    Mode 0666 if other users are to reach it (their uid is then checked), else 0600. NetschedError if
-    another agent listens there or the place cannot be used.
-    """
-    where = Path(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        where.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        safety.check_folder(where.parent, "api.socket")
-        if where.exists() and _is_dead_socket(where):
-            where.unlink()
-        before = os.umask(0o177)
-        try:
-            sock.bind(path)
-        finally:
-            os.umask(before)
-        if shared:
-            where.chmod(0o666)
-        sock.listen(_BACKLOG)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        raise NetschedError(f"api.socket {path}: {error.strerror or error}") from None
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _is_dead_socket(path: Path) -> bool:
-    if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise NetschedError(f"api.socket {path}: there is something else than a socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError as error:
-            raise NetschedError(f"api.socket {path}: {error.strerror or error}") from None
-    raise NetschedError(f"api.socket {path}: another agent listens there already")

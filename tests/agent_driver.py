@@ -52,7 +52,7 @@ class Steps:
         nftmarks.NftMarks._do = self.before(nftmarks.NftMarks._do)
         nftmarks.remove = self.before(nftmarks.remove)
         bpf.attach = self.before(bpf.attach)
-        server._listen = self.before(server._listen)
+        server.listen = self.before(server.listen)
         Path.unlink = self.before(Path.unlink)
 
 
