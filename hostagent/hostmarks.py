@@ -180,11 +180,14 @@ class HostMarks:
             except NetschedError as error:
                 _LOG.warning("entries not renewed", extra=logs.fields({"error": str(error)}))
 
-    def of_socket(self, number: int) -> ladder.ByHost | None:
-        """What is put on the packets of a socket in control group `number` or one below a marked one."""
+    def of_socket(self, found: sockdiag.Found) -> ladder.ByHost | None:
+        """What is put on a socket's packets because of its control group; None if its job has marked it."""
         for group, cls in self.groups:
-            if self.level and number in _numbers_below(group):
-                return ladder.ByHost(self.level, marking.dscp_of(cls, self.config.queues), group.name)
+            dscp = marking.dscp_of(cls, self.config.queues)
+            # nft marks what is unmarked; the program's mark is on the socket, until the job sets another.
+            untouched = found.dscp == (dscp if self.level == ladder.CGROUP_BPF else 0)
+            if self.level and untouched and found.cgroup in _numbers_below(group):
+                return ladder.ByHost(self.level, dscp, group.name)
         return None
 
     def restore(self) -> list[str]:

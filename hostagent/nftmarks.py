@@ -80,7 +80,9 @@ class NftMarks:
         for group, cls in self._groups:
             for family in ("ip", "ip6"):
                 which = f'socket cgroupv2 level {group.level} "{group.nft_path}"'
-                lines.append(f"\t\tmeta l4proto tcp {which} {family} dscp set {self._dscp(cls)}")
+                # Where the job has marked the socket itself, its word counts.
+                rule = f"meta l4proto tcp {which} {family} dscp cs0 {family} dscp set {self._dscp(cls)}"
+                lines.append(f"\t\t{rule}")
         # After the groups: what a job says of one connection overrides what is said of its group.
         for cls in range(self._queues):
             for version, family in (("4", "ip"), ("6", "ip6")):
@@ -161,6 +163,13 @@ class NftMarks:
                 lines += [self._entry("add", cls, flow), self._entry("delete", cls, flow)]
         if lines:
             self._do("\n".join([*lines, ""]))
+
+    def drop(self, cookie: int) -> None:
+        """Mark a connection no more, if it was."""
+        flow = self._cookies.pop(cookie, None)
+        if flow is not None:
+            cls = self._flows.pop(flow)
+            self._do("\n".join([self._entry("add", cls, flow), self._entry("delete", cls, flow), ""]))
 
     def remove(self) -> bool:
         """Take the table away; False if it was not there."""

@@ -30,6 +30,7 @@ class TupleMarks(Protocol):
     """What can mark connections by their addresses (`nftmarks.NftMarks`)."""
 
     def add(self, cls: int, found: Sequence[sockdiag.Found]) -> None: ...
+    def drop(self, cookie: int) -> None: ...
 
 
 class Tagger:
@@ -260,6 +261,8 @@ class Tagger:
     ) -> None:
         if result.ok and self.config.mode != "observe":
             cookie, here = known
+            if level != ladder.NFT_TUPLE and self.tuples is not None:
+                self.tuples.drop(cookie)  # the table would override what the socket carries from now on
             uid, job, owner = connection.peer.uid, connection.job, connection.number
             self.ledger.note(Record(cookie, here, uid, job, cls, result.dscp, level, group, owner))
 

@@ -180,7 +180,7 @@ class Verbs:
         return {"sockets": shown, "left_out": len(owned) - len(shown), "ladder": steps}
 
     def _by_host(self, found: sockdiag.Found | None) -> ladder.ByHost | None:
-        return None if self.host is None or found is None else self.host.of_socket(found.cgroup)
+        return None if self.host is None or found is None else self.host.of_socket(found)
 
     def _steps(self, level: str) -> list[ladder.Step]:
         return ladder.explain(level, self.config.ladder, None if self.host is None else self.host.why)

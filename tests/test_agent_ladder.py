@@ -189,6 +189,28 @@ def config_of(level: str, group: Path | None) -> dict:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("level", [ladder.CGROUP_BPF, ladder.NFT_CGROUP])
+def test_what_a_job_says_of_its_socket_counts_more_than_its_group(ends, tmp_path, level, group):
+    left, right = ends
+    config = config_of(level, group) | {"ladder": [level, "descriptor"]}
+    where = json.dumps([(ADDRESSES["ipv4"], PORTS["ipv4"])])
+    with (
+        agent(tmp_path, config, left) as (path, _),
+        sinks(right.pid),
+        contextlib.closing(Capture(right.pid)) as capture,
+    ):
+        argv = [str(ROOT), path, "descriptor", "1", str(group), "100000", where]
+        train = left.python(TRAIN, *argv)
+        out, _ = train.communicate("send\nend\n", timeout=20)
+        assert train.returncode == 0
+        capture.read()
+    (one,) = json.loads(out.splitlines()[1])["sockets"]
+    assert (one["level"], one["dscp_now"]) == ("descriptor", 36)
+    assert {dscp for _, dscp, _ in capture.data} == {36}
+    assert capture.syns[PORTS["ipv4"], 20] == 1, "before the job said so, its group's mark held"
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("level", ladder.LEVELS)
 def test_the_receiver_sees_the_mark_on_every_data_segment_and_ecn_untouched(ends, tmp_path, level, request):
     left, right = ends
@@ -358,7 +380,7 @@ def test_where_a_group_takes_no_program_the_level_below_is_taken(group, monkeypa
     monkeypatch.setattr(bpf, "_call", refuse_links)
     assert host.apply() == 1
     assert host.level == "nft-cgroup" and "CAP_BPF" in host.why["cgroup-bpf"]
-    assert f'{group.name}" ip dscp set cs5' in loaded[-2]
+    assert f'{group.name}" ip dscp cs0 ip dscp set cs5' in loaded[-2]
     assert host.restore() == []
 
 
@@ -455,6 +477,40 @@ def test_after_a_kill_marked_connections_are_taken_over_without_a_change(ends, t
             sock.close()
     assert nftmarks.TABLE in left.run("nft", "list", "tables"), "on_stop: keep"
     left.run("nft", "delete", "table", "inet", nftmarks.TABLE)
+
+
+@pytest.mark.root
+def test_an_operator_can_have_a_connection_or_a_process_marked(ends, tmp_path):
+    left, _ = ends
+    code = (
+        "import socket,sys\n"
+        "l=socket.create_server(('10.9.0.1',0)); s=socket.create_connection(l.getsockname())\n"
+        "a,_=l.accept()\n"
+        "print('{}:{} {}:{}'.format(*s.getsockname(), *s.getpeername()), flush=True); sys.stdin.read(1)\n"
+        "print(*(x.getsockopt(0, socket.IP_TOS) >> 2 for x in (l, s, a)))\n"
+    )
+    with agent(tmp_path, {"version": 1, "mode": "mark", "ladder": ["nft-tuple", "pidfd"]}, left) as (path, _):
+        job = left.python(code)
+        assert job.stdin is not None and job.stdout is not None
+        ends_of_it = job.stdout.readline().split()
+        tag = [sys.executable, "-m", "hostagent", "tag", "--socket", path, "--job", "by hand"]
+        done = command(*tag, "--class", "2", "--flow", *ends_of_it)
+        assert (done.returncode, done.stdout) == (0, "1 of 1 marked CS4\n"), done.stderr
+        (flow,) = (line for line in left.run("nft", "list", "ruleset").splitlines() if "expires" in line)
+        assert all(end.replace(":", " . ") in flow for end in ends_of_it)
+        done = command(*tag, "--class", "2", "--flow", ends_of_it[0], "10.9.0.2:1")
+        assert done.returncode == 6
+        assert done.stdout == "socket: user 0 has no such connection here\n0 of 1 marked CS4\n"
+        done = command(*tag, "--class", "0", "--pid", str(job.pid), "--json")
+        assert done.returncode == 0, done.stderr
+        assert (json.loads(done.stdout)["marked"], json.loads(done.stdout)["dscp"]) == (2, 40)
+        assert "expires" not in left.run("nft", "list", "ruleset"), "the socket's own mark is not overridden"
+        done = command(*tag, "--class", "9", "--pid", str(job.pid))
+        assert done.returncode == 1 and "class = 9" in done.stderr and "Traceback" not in done.stderr
+        shown = command(sys.executable, "-m", "hostagent", "explain", "--socket", path, "--job", "by hand")
+        assert shown.returncode == 0 and shown.stdout.count("; level pidfd") == 2
+        out, _ = job.communicate("x", timeout=10)
+        assert out == "0 40 40\n", "the listening socket is none of the connections"
 
 
 @pytest.mark.root
