@@ -15,7 +15,8 @@ from benchmarks.measure import TooLong, peak_mib, simulated, timed, verdict, war
 from netsched import fabrics
 from netsched.model import Connections, Spec, TaskKind, Workload
 from netsched.workloads.builder import WorkloadBuilder
-from netsched.workloads.exchange import Bucket, Step, even, ring_allreduce
+from netsched.workloads.collectives import ring_allreduce
+from netsched.workloads.exchange import Bucket, Step, even
 
 PARAMETERS = 25 * 2**20 // 4
 START_SPREAD = 0.01

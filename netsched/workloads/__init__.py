@@ -16,12 +16,14 @@ from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.coflow_benchmark import COFLOW_BENCHMARK
 from netsched.workloads.incast import INCAST
 from netsched.workloads.kind import FabricView, Kind, Params
+from netsched.workloads.parallel import PARALLEL
 from netsched.workloads.poisson import POISSON
 from netsched.workloads.shuffle import SHUFFLE
 from netsched.workloads.training import TRAINING
 
 WORKLOADS: Final[dict[str, Kind[Any]]] = {
     "training": TRAINING,
+    "parallel": PARALLEL,
     "coflow-benchmark": COFLOW_BENCHMARK,
     "incast": INCAST,
     "shuffle": SHUFFLE,

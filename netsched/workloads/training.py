@@ -60,7 +60,8 @@ def flop_rate(text: object) -> float:
     return value
 
 
-def _model(value: object) -> object:
+def model_name(value: object) -> object:
+    """`value`, which must name a model. ValueError if it does not."""
     if not isinstance(value, str) or value not in MODELS:
         raise ValueError(f"{value!r} is not a model: use one of {', '.join(MODELS)}")
     return value
@@ -94,7 +95,7 @@ class TrainingParams(Params):
     them. `sequence`: tokens per sample, of transformers only. `start`: when the first forward pass begins.
     """
 
-    model: Annotated[str, BeforeValidator(_model)]
+    model: Annotated[str, BeforeValidator(model_name)]
     workers: HostNames
     servers: HostNames | None = None
     sync: Sync = "parameter-server"
