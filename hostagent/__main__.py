@@ -252,9 +252,10 @@ def _about_coordinator(shown: dict[str, Any]) -> str:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from hostagent import levels  # noqa: PLC0415
     from netsched.kernel import probe  # noqa: PLC0415
 
-    found = probe()
+    found = (*probe(), *levels.probe())
     if options.json:
         _print_json({"version": 1, "capabilities": [vars(one) for one in found]})
         return 0

@@ -47,6 +47,19 @@ def sockets_of(pid: int, uid: int | None, close: Callable[[Sequence[int]], None]
         close(got)
 
 
+def check() -> None:
+    """CapabilityError unless the kernel gives out descriptors, tried with our own process."""
+    handle = os.pidfd_open(os.getpid())
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
+            fd = _get(handle, os.getpid(), own.fileno())
+        if fd is None:
+            raise CapabilityError("pidfd: this kernel gave no descriptor by pidfd_getfd")
+        os.close(fd)
+    finally:
+        os.close(handle)
+
+
 def _open(pid: int, uid: int | None) -> int:
     nobody = BadRequest("bad-pid", f"pid = {pid}: no process of this user")
     try:

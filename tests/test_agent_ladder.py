@@ -349,6 +349,24 @@ def test_a_mistake_in_what_is_marked_how_is_one_line(text, says):
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.root
+def test_doctor_tries_every_level_and_changes_nothing(ends, group):
+    left, _ = ends
+    before = left.run("nft", "list", "ruleset")
+    done = command(*left.argv(sys.executable, "-m", "hostagent", "doctor", "--json"))
+    assert done.returncode == 0, done.stderr
+    found = {one["name"]: one for one in json.loads(done.stdout)["capabilities"]}
+    # What the captures above need: they would have failed without.
+    for level in (ladder.CGROUP_BPF, ladder.NFT_CGROUP, ladder.NFT_TUPLE, ladder.PIDFD):
+        assert found[f"ladder {level}"]["present"], found[f"ladder {level}"]
+    assert left.run("nft", "list", "ruleset") == before
+    bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    done = command(*left.argv(*bare, sys.executable, "-m", "hostagent", "doctor"))
+    assert done.returncode == 0, done.stderr
+    assert "get it: cgroup-bpf: CAP_BPF and CAP_NET_ADMIN are needed" in done.stdout
+    assert "get it: nft: CAP_NET_ADMIN is needed" in done.stdout
+
+
 # ------------------------------------------------------------------ the program and the table
 
 
