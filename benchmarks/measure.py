@@ -21,7 +21,7 @@ import numpy as np
 
 from netsched import fabrics, policies, workloads
 from netsched.fabric import Fabric
-from netsched.model import Connections, Control, Outcome, Spec, Transport, Workload
+from netsched.model import Connections, Control, Outcome, Spec, Standing, Transport, Workload
 from netsched.simulate import simulate
 
 Result = TypeVar("Result")
@@ -78,10 +78,10 @@ def simulated(
     """
     started = time.perf_counter()
 
-    def watch(now: float, active: int, finished: int, flows: int) -> None:
+    def watch(at: Standing) -> None:
         if time.perf_counter() - started > limit:
             raise TooLong(
-                f"given up after {limit:.0f} s, at {now:.3g} s with {finished} of {flows} flows done"
+                f"given up after {limit:.0f} s, at {at.now:.3g} s with {at.finished} of {at.flows} flows done"
             )
 
     return simulate(

@@ -1,4 +1,4 @@
-"""Rates of bundles of connections: strict priority between classes, weighted max-min with caps inside one.
+"""Rates of bundles inside one class: weighted max-min with caps on what earlier classes leave of every link.
 
 A bundle is a set of connections on one path, in one class, with equal claims; the simulator never looks at
 single flows here. Max-min by water-filling (Bertsekas and Gallager, Data Networks, 6.5.2): a link's fair
@@ -11,53 +11,113 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netsched.jit import kernel
+from netsched.bundles import Bundles
+from netsched.jit import inner
 from netsched.model import Floats, Ints
+from netsched.uses import BY_CAP, NOTHING, SHIFT, STAMP, Uses
 
 
 class Scratch(NamedTuple):
-    """Working arrays, sized once: per link up to `stamp` (reset by who uses them), then per bundle."""
+    """Working arrays, sized once: per use up to `touched`, then per bundle.
+
+    residual, weight, n_open   what is there for the open bundles of a use, their weight, and their number
+    level, used   heap of the uses that are filled
+    stamp         tells the uses of this filling from those of earlier ones
+    peak, frozen  the highest level that this filling gave out on a use, and the level at which it was full
+    highest, lowest   of the bundles on a use that keep their rates: the highest level, the lowest of those
+                  whose bottleneck it is
+    group         the bundles that are filled, `inside` is 1 for them where others stay as they are
+    fresh, frozen_by   the level and the bottleneck that a bundle gets
+    """
 
     residual: Floats
     weight: Floats
-    claimed: Floats
     n_open: Ints
-    first: Ints
     level: Floats
     used: Ints
     stamp: Ints
+    peak: Floats
+    frozen: Floats
+    highest: Floats
+    lowest: Floats
+    touched: Ints
     group: Ints
     by_cap: Ints
     spare: Ints
     cap_level: Floats
-    members: Ints
     weight_of: Floats
+    fresh: Floats
+    frozen_by: Ints
+    inside: np.ndarray
 
 
-def scratch(n_links: int, n_bundles: int, n_uses: int) -> Scratch:
+def scratch(n_bundles: int, n_uses: int) -> Scratch:
     return Scratch(
-        residual=np.zeros(n_links),
-        weight=np.zeros(n_links),
-        claimed=np.zeros(n_links),
-        n_open=np.zeros(n_links, np.int64),
-        first=np.zeros(n_links + 1, np.int64),
-        level=np.zeros(n_links),
-        used=np.zeros(n_links, np.int64),
-        stamp=np.zeros(n_links, np.int64),
+        residual=np.zeros(n_uses),
+        weight=np.zeros(n_uses),
+        n_open=np.zeros(n_uses, np.int64),
+        level=np.zeros(n_uses),
+        used=np.zeros(n_uses, np.int64),
+        stamp=np.zeros(n_uses, np.int64),
+        peak=np.zeros(n_uses),
+        frozen=np.zeros(n_uses),
+        highest=np.zeros(n_uses),
+        lowest=np.zeros(n_uses),
+        touched=np.zeros(n_uses, np.int64),
         group=np.zeros(n_bundles, np.int64),
         by_cap=np.zeros(n_bundles, np.int64),
         spare=np.zeros(n_bundles, np.int64),
         cap_level=np.zeros(n_bundles),
-        members=np.zeros(n_uses, np.int64),
         weight_of=np.zeros(n_bundles),
+        fresh=np.zeros(n_bundles),
+        frozen_by=np.zeros(n_bundles, np.int64),
+        inside=np.zeros(n_bundles, np.int8),
     )
 
 
-@kernel
+@inner
+def weight_in(bun: Bundles, b: int) -> float:
+    """The weight of all connections of bundle b together."""
+    return float(bun.unit_weight[b] * (1 if bun.queued[0] else bun.members[b]))
+
+
+@inner
+def touch(net: Uses, s: Scratch, u: int, n_used: int) -> int:
+    """Have use u take part in this filling; how many do then."""
+    stamp = net.tally[STAMP]
+    if s.stamp[u] == stamp:
+        return n_used
+    s.stamp[u] = stamp
+    s.used[n_used] = u
+    s.residual[u] = net.entry[u]
+    s.weight[u] = 0.0
+    s.n_open[u] = 0
+    s.peak[u] = 0.0
+    s.frozen[u] = np.inf
+    return n_used + 1
+
+
+@inner
+def open_bundle(bun: Bundles, net: Uses, s: Scratch, b: int, n_used: int) -> int:
+    """Have bundle b take part in this filling; how many uses do then."""
+    weight = weight_in(bun, b)
+    s.weight_of[b] = weight
+    s.fresh[b] = -1.0
+    s.frozen_by[b] = NOTHING
+    x = b << net.tally[SHIFT]
+    for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+        u = net.of_hop[y]
+        n_used = touch(net, s, u, n_used)
+        s.n_open[u] += 1
+        s.weight[u] += weight
+    return n_used
+
+
+@inner
 def _sift(heap: Ints, level: Floats, n: int, i: int) -> None:
-    """Move the link at position i of the min-heap of the first n links down to where it belongs."""
-    link = heap[i]
-    at = level[link]
+    """Move the use at position i of the min-heap of the first n uses down to where it belongs."""
+    use = heap[i]
+    at = level[use]
     while True:
         child = 2 * i + 1
         if child >= n:
@@ -68,80 +128,10 @@ def _sift(heap: Ints, level: Floats, n: int, i: int) -> None:
             break
         heap[i] = heap[child]
         i = child
-    heap[i] = link
+    heap[i] = use
 
 
-@kernel
-def caps_fit(group: Ints, cap: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch) -> bool:
-    """Whether all bundles of the group can have their caps at once; if so they are taken off the residual."""
-    for b in group:
-        for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            s.claimed[links[k]] += cap[b]
-    fits = True
-    for b in group:
-        for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            if s.claimed[links[k]] > s.residual[links[k]] * (1 + 1e-9):
-                fits = False
-    for b in group:
-        for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            if fits:
-                s.residual[links[k]] = max(0.0, s.residual[links[k]] - cap[b])
-            s.claimed[links[k]] = 0.0
-    return fits
-
-
-@kernel
-def open_bundle(
-    b: int, weight: float, row: Ints, indptr: Ints, links: Ints, s: Scratch, level: Floats, n_used: int
-) -> int:
-    """Add the claim of bundle b to its links for the next `water_fill`; how many links are used then."""
-    level[b] = -1.0
-    for k in range(indptr[row[b]], indptr[row[b] + 1]):
-        link = links[k]
-        if s.n_open[link] == 0:
-            s.used[n_used] = link
-            n_used += 1
-            s.weight[link] = 0.0
-        s.n_open[link] += 1
-        s.weight[link] += weight
-    return n_used
-
-
-@kernel
-def _list_members(group: Ints, n_used: int, row: Ints, indptr: Ints, links: Ints, s: Scratch) -> None:
-    """Write who is on each used link into `members`, from `first` on."""
-    at = 0
-    for u in range(n_used):
-        link = s.used[u]
-        s.first[link] = at
-        at += s.n_open[link]
-        s.n_open[link] = 0
-    members = s.members
-    for b in group:
-        for k in range(indptr[row[b]], indptr[row[b] + 1]):
-            link = links[k]
-            members[s.first[link] + s.n_open[link]] = b
-            s.n_open[link] += 1
-
-
-@kernel
-def _freeze(
-    b: int, at: float, weight: Floats, row: Ints, indptr: Ints, links: Ints, s: Scratch, level: Floats
-) -> None:
-    level[b] = at
-    value = at * weight[b]
-    for k in range(indptr[row[b]], indptr[row[b] + 1]):
-        link = links[k]
-        s.residual[link] = max(0.0, s.residual[link] - value)
-        s.weight[link] -= weight[b]
-
-
-@kernel
-def _link_level(s: Scratch, link: int, tiny: float) -> float:
-    return s.residual[link] / s.weight[link] if s.weight[link] > tiny else np.inf
-
-
-@kernel
+@inner
 def sort_by(key: Floats | Ints, items: Ints, spare: Ints) -> None:
     """Sort `items` by key[item], in place and stable, with as long an array to help (merge sort)."""
     n, width = len(items), 1
@@ -161,90 +151,107 @@ def sort_by(key: Floats | Ints, items: Ints, spare: Ints) -> None:
         width *= 2
 
 
-@kernel
-def water_fill(
-    group: Ints,
-    n_used: int,
-    capped: Ints,
-    weight: Floats,
-    cap: Floats,
-    row: Ints,
-    indptr: Ints,
-    links: Ints,
-    s: Scratch,
-    level: Floats,
-) -> bool:
-    """Weighted max-min with caps for one class on `s.residual`, which is reduced by what is given out.
+@inner
+def _freeze(bun: Bundles, net: Uses, s: Scratch, b: int, at: float, by: int) -> None:
+    s.fresh[b] = at
+    s.frozen_by[b] = by
+    weight = s.weight_of[b]
+    value = at * weight
+    x = b << net.tally[SHIFT]
+    for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+        u = net.of_hop[y]
+        s.residual[u] -= value
+        s.weight[u] -= weight
+        s.n_open[u] -= 1
+        s.peak[u] = at
 
-    `group` lists the bundles, all passed to `open_bundle` before; `n_used` is what that returned last;
-    `capped` lists those of the group that have a cap, and is sorted here. `weight` and `cap` are totals per
-    bundle; bundle b crosses links[indptr[row[b]]:indptr[row[b] + 1]]. `level` receives bytes/s per unit of
-    weight, below 0 for a bundle without links. True if all bundles get their caps.
+
+@inner
+def _use_level(s: Scratch, u: int) -> float:
+    """The level at which the open bundles fill use u."""
+    if s.n_open[u] == 0:
+        return np.inf
+    return max(0.0, s.residual[u]) / s.weight[u] if s.weight[u] > 0.0 else 0.0
+
+
+@inner
+def _open_weight(net: Uses, s: Scratch, u: int) -> float:
+    """The weight of the open bundles of use u, added up anew: a sum with much taken off is rounding."""
+    weight = 0.0
+    x = net.first_hop[u]
+    while x >= 0:
+        b = x >> net.tally[SHIFT]
+        if s.fresh[b] < 0.0:
+            weight += s.weight_of[b]
+        x = net.after[x]
+    return weight
+
+
+@inner
+def water_fill(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
+    """Weighted max-min with caps for the first n bundles of `group` on the `residual` of the uses they touch.
+
+    All were passed to `open_bundle`, which returned `n_used` last. `residual` is reduced by what they get.
     """
-    for b in capped:
-        s.cap_level[b] = cap[b] / weight[b]
-    fit = len(capped) == len(group) and caps_fit(group, cap, row, indptr, links, s)
-    if fit:
-        for b in group:
-            level[b] = s.cap_level[b]
-    else:
-        sort_by(s.cap_level, capped, s.spare)
-        smallest = np.inf
-        for b in group:
-            smallest = min(smallest, weight[b])
-        _list_members(group, n_used, row, indptr, links, s)
-        _raise_level(len(group), n_used, smallest * 1e-9, capped, weight, row, indptr, links, s, level)
-    for u in range(n_used):
-        s.n_open[s.used[u]] = 0
-    return fit
+    n_capped, uneven = 0, False
+    for b in s.group[:n]:
+        weight = s.weight_of[b]
+        uneven = uneven or weight != np.floor(weight)
+        if bun.uncapped[b] == 0:
+            s.cap_level[b] = max(0.0, bun.cap_sum[b]) / weight
+            s.by_cap[n_capped] = b
+            n_capped += 1
+    sort_by(s.cap_level, s.by_cap[:n_capped], s.spare)
+    _raise_level(bun, net, s, n, n_used, n_capped, uneven)
+    for b in s.group[:n]:
+        s.fresh[b] = max(0.0, s.fresh[b])
 
 
-@kernel
+@inner
 def _raise_level(
-    left: int,
-    n_used: int,
-    tiny: float,
-    capped: Ints,
-    weight: Floats,
-    row: Ints,
-    indptr: Ints,
-    links: Ints,
-    s: Scratch,
-    level: Floats,
+    bun: Bundles, net: Uses, s: Scratch, left: int, n_used: int, n_capped: int, uneven: bool
 ) -> None:
-    """Raise the level of all open bundles together; whoever reaches a cap or fills a link stays there.
-
-    A link of less than `tiny` open weight has none but what rounding leaves.
-    """
-    heap, at_link, members = s.used, s.level, s.members
-    for u in range(n_used):
-        at_link[heap[u]] = _link_level(s, heap[u], tiny)
+    """Raise the level of all open bundles together; whoever reaches a cap or fills a link stays there."""
+    heap, at_use = s.used, s.level
+    for i in range(n_used):
+        at_use[heap[i]] = _use_level(s, heap[i])
     for i in range(n_used // 2 - 1, -1, -1):
-        _sift(heap, at_link, n_used, i)
+        _sift(heap, at_use, n_used, i)
     next_cap = 0
     while left:
-        while next_cap < len(capped) and level[capped[next_cap]] >= 0:
+        while next_cap < n_capped and s.fresh[s.by_cap[next_cap]] >= 0.0:
             next_cap += 1
         while n_used:
-            current = _link_level(s, heap[0], tiny)
-            if current <= at_link[heap[0]] or (current == np.inf and at_link[heap[0]] == np.inf):
+            current = _use_level(s, heap[0])
+            if current <= at_use[heap[0]]:
                 break
-            at_link[heap[0]] = current
-            _sift(heap, at_link, n_used, 0)
-        link_level = at_link[heap[0]] if n_used else np.inf
-        if next_cap < len(capped) and s.cap_level[capped[next_cap]] <= link_level:
-            b = capped[next_cap]
-            _freeze(b, s.cap_level[b], weight, row, indptr, links, s, level)
+            at_use[heap[0]] = current
+            _sift(heap, at_use, n_used, 0)
+        level = at_use[heap[0]] if n_used else np.inf
+        if next_cap < n_capped and s.cap_level[s.by_cap[next_cap]] <= level:
+            b = s.by_cap[next_cap]
+            _freeze(bun, net, s, b, s.cap_level[b], BY_CAP)
             left -= 1
             continue
-        if link_level == np.inf:
+        if level == np.inf:
             break
-        link = heap[0]
-        for m in range(s.first[link], s.first[link] + s.n_open[link]):
-            b = members[m]
-            if level[b] < 0:
-                _freeze(b, link_level, weight, row, indptr, links, s, level)
+        u = heap[0]
+        if uneven:
+            s.weight[u] = _open_weight(net, s, u)
+            exact = _use_level(s, u)
+            if exact > level:
+                at_use[u] = exact
+                _sift(heap, at_use, n_used, 0)
+                if heap[0] != u:
+                    continue
+            level = exact
+        s.frozen[u] = level
+        x = net.first_hop[u]
+        while x >= 0:
+            b = x >> net.tally[SHIFT]
+            if s.fresh[b] < 0.0:
+                _freeze(bun, net, s, b, level, u)
                 left -= 1
-        at_link[link] = np.inf
-        s.weight[link] = 0.0
-        _sift(heap, at_link, n_used, 0)
+            x = net.after[x]
+        at_use[u] = np.inf
+        _sift(heap, at_use, n_used, 0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from netsched.jit import kernel
+from netsched.jit import inner, kernel
 from netsched.model import Floats, Ints
 
 NO_FLOW = -1
@@ -20,15 +20,13 @@ NO_BUNDLE = -1
 NOWHERE, IN_FLIGHT = -1, -2
 """Values of `bundle_of` for a flow that is in no bundle: not sending, or all sent and not yet received."""
 
-# Positions in Bundles.count.
-N_ACTIVE, N_FREE, DIRTY, AT_CAP, HEAPED, N_HEAP, N_ALLOCATIONS, N_EVENTS = range(8)
-UNSORTED, STALE, N_CLASSES, N_CHANGED, STAMP, N_REPAIRS, HIGH, TOP, N_FREED = range(8, 17)
+# Positions in Bundles.count: UNSORTED where `Uses` does not hold all bundles in their classes, STALE where it
+# does and no rates have been computed since.
+N_ACTIVE, N_FREE, DIRTY, HEAPED, N_HEAP, N_ALLOCATIONS, N_EVENTS = range(7)
+UNSORTED, STALE, N_CHANGED, N_REPAIRS, N_WHOLE, HIGH, TOP, N_FREED, N_SCANS = range(7, 16)
 
 ALONE = -1
 """The group of a bundle that holds one flow with claims of its own and that no other flow may join."""
-
-KEPT, LOST, REDO = 0, 1, 2
-"""What happened to a class since its rates were computed: nothing, connections ended, or anything."""
 
 
 class Bundles(NamedTuple):
@@ -48,14 +46,6 @@ class Bundles(NamedTuple):
                   flows of equal (group, rank) share a bundle, except one that is alone
     latency       seconds from a flow's last byte sent to its last byte received
     left          bytes a flow still had when `settle_left` last looked, or at its release
-    whole         all bundles by class: class k (0 goes first) has whole[class_first[k]:class_first[k + 1]]
-    order, sharing   the same without those that earlier classes block: order[class_first[k]:class_end[k]],
-                  some of which may have ended; both are valid unless UNSORTED
-    class_state, class_floor   KEPT, LOST or REDO, and the lowest level of a connection that ended
-    use_link, use_entry, use_exit   for the links of class k at use_first[k]:use_first[k+1]: what the classes
-                  before it leave of the link, and what this one leaves of that, in bytes/s
-    on_use        the class's bundles on the link of use u: on_use[use_hop[u]:use_hop_end[u]], from
-                  hop_first[k] on, written when first asked for (class_indexed)
     changed       the N_CHANGED bundles whose rate the last allocation changed
     unbooked      bytes/s of each link that no reserve takes; `freed` lists the N_FREED links (is_freed) of
                   which that has grown since the last allocation
@@ -98,23 +88,6 @@ class Bundles(NamedTuple):
     alone: np.ndarray
     not_before: Floats
     latency: Floats
-    order: Ints
-    class_of: Ints
-    class_first: Ints
-    class_end: Ints
-    class_indexed: np.ndarray
-    whole: Ints
-    sharing: np.ndarray
-    class_state: np.ndarray
-    class_floor: Floats
-    hop_first: Ints
-    use_first: Ints
-    use_hop: Ints
-    use_hop_end: Ints
-    on_use: Ints
-    use_link: Ints
-    use_entry: Floats
-    use_exit: Floats
     changed: Ints
     unbooked: Floats
     freed: Ints
@@ -140,7 +113,6 @@ def open_bundles(
 ) -> Bundles:
     """Empty bundles over the given flows and paths (CSR of link ids), at time 0."""
     n = len(sizes)
-    uses = int(np.diff(path_ptr)[path_of_flow].sum())
 
     def ints(m: int, value: int = 0) -> Ints:
         return np.full(m, value, np.int64)
@@ -183,23 +155,6 @@ def open_bundles(
         alone=np.zeros(n, np.int8),
         not_before=np.full(n, -np.inf),
         latency=latency,
-        order=ints(n),
-        class_of=ints(n),
-        class_first=ints(n + 1),
-        class_end=ints(n + 1),
-        class_indexed=np.zeros(n, np.int8),
-        whole=ints(n),
-        sharing=np.zeros(n, np.int8),
-        class_state=np.zeros(n, np.int8),
-        class_floor=np.full(n, np.inf),
-        hop_first=ints(n + 1),
-        use_first=ints(n + 1),
-        use_hop=ints(uses),
-        use_hop_end=ints(uses),
-        on_use=ints(uses),
-        use_link=ints(uses),
-        use_entry=np.zeros(uses),
-        use_exit=np.zeros(uses),
         changed=ints(n),
         unbooked=capacity.astype(np.float64),
         freed=ints(len(capacity)),
@@ -208,7 +163,7 @@ def open_bundles(
         path_ptr=path_ptr,
         path_links=path_links,
         capacity=capacity,
-        count=ints(17),
+        count=ints(16),
         clock=np.zeros(1),
         queued=np.array([1 if queued else 0], np.int8),
     )
@@ -216,7 +171,7 @@ def open_bundles(
     return bundles
 
 
-@kernel
+@inner
 def meld(bun: Bundles, a: int, b: int) -> int:
     """Join two pairing heaps; equal tags go by flow number, so that the order is determined."""
     if a < 0:
@@ -230,7 +185,7 @@ def meld(bun: Bundles, a: int, b: int) -> int:
     return a
 
 
-@kernel
+@inner
 def pop_root(bun: Bundles, root: int) -> int:
     """The heap without its root: pairs from left to right, then melds from right to left."""
     node = bun.child[root]
@@ -258,70 +213,7 @@ def pop_root(bun: Bundles, root: int) -> int:
     return int(result)
 
 
-@kernel
-def _find(bun: Bundles, group: int, cls: int) -> int:
-    """The bundle of this group and class, NO_BUNDLE if there is none. A group is in few classes at a time."""
-    b = bun.first_of[group]
-    while b >= 0 and bun.cls[b] != cls:
-        b = bun.beside[b]
-    return int(b)
-
-
-@kernel
-def _new_bundle(bun: Bundles, f: int) -> int:
-    bun.count[N_FREE] -= 1
-    b = bun.free[bun.count[N_FREE]]
-    if bun.alone[f]:
-        bun.of_group[b] = ALONE
-    else:
-        bun.of_group[b] = bun.group[f]
-        bun.beside[b] = bun.first_of[bun.group[f]]
-        bun.first_of[bun.group[f]] = b
-    bun.path[b] = bun.path_of_flow[f]
-    bun.cls[b] = bun.rank[f]
-    bun.members[b] = 0
-    bun.unit_weight[b] = bun.weight[f]
-    bun.cap_sum[b] = 0.0
-    bun.uncapped[b] = 0
-    bun.booked[b] = 0.0
-    bun.v[b] = 0.0
-    bun.v_at[b] = bun.clock[0]
-    bun.last_tag[b] = 0.0
-    bun.unit_rate[b] = 0.0
-    bun.total[b] = 0.0
-    bun.level[b] = 0.0
-    bun.due[b] = np.inf
-    bun.root[b] = NO_FLOW
-    bun.place[b] = bun.count[N_ACTIVE]
-    bun.active[bun.count[N_ACTIVE]] = b
-    bun.count[N_ACTIVE] += 1
-    bun.count[HIGH] = max(bun.count[HIGH], b + 1)
-    bun.count[TOP] = max(bun.count[TOP], b + 1)
-    return int(b)
-
-
-@kernel
-def close_bundle(bun: Bundles, b: int) -> None:
-    """Give back the slot of a bundle without flows. It stays in `order`, whose next sorting leaves it out."""
-    group = bun.of_group[b]
-    if group != ALONE:
-        if bun.first_of[group] == b:
-            bun.first_of[group] = bun.beside[b]
-        else:
-            at = bun.first_of[group]
-            while bun.beside[at] != b:
-                at = bun.beside[at]
-            bun.beside[at] = bun.beside[b]
-    bun.count[N_ACTIVE] -= 1
-    last = bun.active[bun.count[N_ACTIVE]]
-    bun.active[bun.place[b]] = last
-    bun.place[last] = bun.place[b]
-    bun.due[b] = np.inf
-    bun.free[bun.count[N_FREE]] = b
-    bun.count[N_FREE] += 1
-
-
-@kernel
+@inner
 def claim(bun: Bundles, b: int, f: int, sign: int) -> None:
     """Add what flow f may and must have to its bundle's claims, or take it away."""
     if bun.cap[f] < np.inf:
@@ -331,7 +223,7 @@ def claim(bun: Bundles, b: int, f: int, sign: int) -> None:
     bun.booked[b] += sign * bun.reserve[f]
 
 
-@kernel
+@inner
 def free_reserve(bun: Bundles, f: int) -> None:
     """Give back what an ended flow had reserved, until the next sorting adds up all reserves anew."""
     if bun.reserve[f] > 0.0:
@@ -345,7 +237,7 @@ def free_reserve(bun: Bundles, f: int) -> None:
                 bun.count[N_FREED] += 1
 
 
-@kernel
+@inner
 def catch_up(bun: Bundles, b: int, t: float) -> None:
     """Bring the virtual clock of bundle b to time t."""
     passed = t - bun.v_at[b]
@@ -354,45 +246,13 @@ def catch_up(bun: Bundles, b: int, t: float) -> None:
         bun.v_at[b] = t
 
 
-@kernel
+@inner
 def due_of(bun: Bundles, b: int) -> float:
     """When the first flow of bundle b ends at its present rate."""
     ahead = bun.tag[bun.root[b]] - bun.v[b]
     if ahead <= 0:
         return float(bun.v_at[b])
     return float(bun.v_at[b] + ahead / bun.unit_rate[b]) if bun.unit_rate[b] > 0 else np.inf
-
-
-@kernel
-def insert(bun: Bundles, f: int) -> None:
-    """Put flow f into the bundle of its group and class at the present time."""
-    b = NO_BUNDLE if bun.alone[f] else _find(bun, bun.group[f], bun.rank[f])
-    if b >= 0:
-        catch_up(bun, b, bun.clock[0])
-    else:
-        b = _new_bundle(bun, f)
-    if bun.queued[0]:
-        bun.last_tag[b] = max(bun.last_tag[b], bun.v[b]) + bun.left[f]
-        bun.tag[f] = bun.last_tag[b]
-    else:
-        bun.tag[f] = bun.v[b] + bun.left[f]
-    claim(bun, b, f, 1)
-    bun.members[b] += 1
-    bun.bundle_of[f] = b
-    bun.child[f] = NO_FLOW
-    bun.sibling[f] = NO_FLOW
-    bun.root[b] = meld(bun, bun.root[b], f)
-    bun.due[b] = due_of(bun, b)
-    bun.count[DIRTY] = 1
-    bun.count[UNSORTED] = 1
-
-
-@kernel
-def insert_all(bun: Bundles, flows: Ints) -> None:
-    """Put new flows into their bundles at the present time, except those that must not send yet."""
-    for f in flows:
-        if bun.not_before[f] <= bun.clock[0]:
-            insert(bun, f)
 
 
 @kernel

@@ -76,3 +76,15 @@ def kernel(function: Kernel) -> Kernel:
     options: dict[str, Any] = {"cache": True, "_nrt": False}
     made: Kernel = nb.njit(**options)(function)
     return made
+
+
+def inner(function: Kernel) -> Kernel:
+    """A `kernel` that only kernels call. To unpack tuples of columns from Python takes longest to compile."""
+    options: dict[str, Any] = {
+        "cache": True,
+        "_nrt": False,
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+    }
+    made: Kernel = nb.njit(**options)(function)
+    return made

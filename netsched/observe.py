@@ -73,8 +73,7 @@ def view(
         remaining = size - known[flows]
     sent = size - remaining
     coflow = columns.coflow[flows]
-    coflows, row_of_coflow = _coflow_rows(ledger, coflow)
-    row = row_of_coflow[coflow]
+    coflows, row = _coflow_rows(ledger, coflow)
     indptr, links = fixed.routes.of_flows(flows)
     flow_view = FlowView(
         id=_frozen(flows.copy()),
@@ -91,9 +90,9 @@ def view(
         links=_frozen(links),
     )
     under_way = np.bincount(row, weights=sent, minlength=len(coflows)).astype(np.float64)
-    seen = in_flight[row_of_coflow[columns.coflow[in_flight]] >= 0]
-    came = columns.size[seen] if known is None else known[seen]
-    np.add.at(under_way, row_of_coflow[columns.coflow[seen]], came)
+    if len(in_flight):
+        came = columns.size[in_flight] if known is None else known[in_flight]
+        _add_in_flight(fixed, coflows, in_flight, came, under_way)
     return View(
         now=now,
         flows=flow_view,
@@ -106,24 +105,46 @@ def view(
 
 
 def _coflow_rows(ledger: Ledger, coflow: Ints) -> tuple[Ints, Ints]:
-    """The distinct coflows in order of arrival, then id, and a map from coflow to its row (-1: none)."""
-    present = np.zeros(len(ledger.coflow_left), bool)
-    present[coflow] = True
-    ids = np.flatnonzero(present)
-    ids = ids[np.argsort(ledger.coflow_arrival[ids], kind="stable")]
-    row = np.full(len(present), -1, np.int64)
-    row[ids] = np.arange(len(ids))
-    return ids, row
+    """The distinct coflows in order of arrival, then id, and each given one's row among them."""
+    ids, row = _distinct(coflow, len(ledger.coflow_left))
+    if len(ids) == 1:
+        return ids, row
+    order = np.argsort(ledger.coflow_arrival[ids], kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return ids[order], place[row]
+
+
+def _distinct(numbers: Ints, n: int) -> tuple[Ints, Ints]:
+    """The distinct values of `numbers` (0 to n - 1), ascending, and the place of each number among them."""
+    if len(numbers) == 1:
+        return numbers.copy(), np.zeros(1, np.int64)
+    if len(numbers) < n >> 4:
+        ids, place = np.unique(numbers, return_inverse=True)
+        return ids, place.astype(np.int64)
+    place = np.zeros(n, np.int64)
+    place[numbers] = 1
+    ids = np.flatnonzero(place)
+    place[ids] = np.arange(len(ids))
+    return ids, place[numbers]
+
+
+def _add_in_flight(fixed: Static, coflows: Ints, in_flight: Ints, came: Floats, under_way: Floats) -> None:
+    """Add what has come of the given flows to what is under way of their coflows, where these are shown."""
+    row_of_coflow = np.full(len(fixed.coflow_size), -1, np.int64)
+    row_of_coflow[coflows] = np.arange(len(coflows))
+    row = row_of_coflow[fixed.workload.flows.coflow[in_flight]]
+    np.add.at(under_way, row[row >= 0], came[row >= 0])
 
 
 def _coflow_view(
     fixed: Static, ledger: Ledger, ids: Ints, under_way: Floats, class_of_coflow: Ints | None
 ) -> CoflowView:
     columns = fixed.workload.coflows
-    _, job_row = np.unique(columns.job[ids], return_inverse=True)
+    _, job_row = _distinct(columns.job[ids], len(fixed.workload.jobs.arrival))
     return CoflowView(
         id=_frozen(ids),
-        job=_frozen(job_row.astype(np.int64)),
+        job=_frozen(job_row),
         stage=_frozen(columns.stage[ids]),
         arrival=_frozen(ledger.coflow_arrival[ids]),
         size=_frozen(fixed.coflow_size[ids]),
@@ -138,7 +159,7 @@ def _coflow_view(
 
 def _job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
     jobs = fixed.workload.jobs
-    ids = np.unique(fixed.workload.coflows.job[coflows])
+    ids, _ = _distinct(fixed.workload.coflows.job[coflows], len(jobs.arrival))
     ptr = fixed.iteration_ptr
     done = np.array(
         [np.count_nonzero(ledger.iteration_left[ptr[j] : ptr[j + 1]] == 0) for j in ids], np.int64

@@ -1,98 +1,120 @@
 """Moves the active flows to the bundles that a new plan says.
 
-Most plans only renumber classes (one coflow ends and all later ones move up): then every bundle stays as it
-is and gets a new number, which spares a trace's hundreds of thousands of flows from being laid anew.
+Most plans only rename and reorder classes (one coflow ends and all later ones move up, another one sinks):
+then every bundle stays as it is, which spares a trace's hundreds of thousands of flows from being laid anew.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from netsched.allocate import Scratch
-from netsched.bundles import (
-    ALONE,
-    DIRTY,
-    N_CLASSES,
-    NOWHERE,
-    STALE,
-    UNSORTED,
-    Bundles,
-    close_bundle,
-    insert,
-)
-from netsched.classes import sort_classes
-from netsched.jit import kernel
+from netsched.allocate import Scratch, sort_by
+from netsched.bundles import ALONE, DIRTY, NOWHERE, STALE, UNSORTED, Bundles
+from netsched.classes import lay_out
+from netsched.jit import inner, kernel
+from netsched.membership import insert, remove
 from netsched.model import Ints
+from netsched.order import UNSEEN, rename
+from netsched.uses import N_CLASSES, N_SLOTS, Uses
 
-_UNSEEN = -1
+_MIXED, _ALONE, _SHARED = range(3)
+"""Of the bundles of some flows: not all stay; all stay, one flow in each; all stay, and some are shared."""
 
 
-@kernel
+@inner
 def _stays(bun: Bundles, f: int, b: int) -> bool:
     """Whether flow f was alone in bundle b and goes on so."""
     return bool(bun.alone[f]) and bun.of_group[b] == ALONE and bun.path[b] == bun.path_of_flow[f]
 
 
-@kernel
-def _renumbers(bun: Bundles, s: Scratch, flows: Ints) -> bool:
-    """Whether the plan only numbers the classes anew, in their order: shared bundles stay what they are."""
-    if bun.queued[0]:
-        return False
-    now = bun.clock[0]
-    shared = False
+@inner
+def _who_stays(bun: Bundles, flows: Ints) -> int:
+    """Whether flows that are alone stay so, and others with others, all of them sending: see _MIXED."""
+    now, found = bun.clock[0], _ALONE
     for f in flows:
         b = bun.bundle_of[f]
-        if b < 0:
+        if b < 0 or (_stays(bun, f, b) and bun.not_before[f] <= now):
             continue
-        if bun.not_before[f] > now:
-            return False
-        if _stays(bun, f, b):
-            continue
-        if bun.alone[f] or bun.of_group[b] == ALONE:
-            return False
-        shared = True
-    if not shared:
-        return True
-    if bun.count[UNSORTED]:
-        sort_classes(bun, s)
-    to = s.group[: bun.count[N_CLASSES]]
-    for k in range(len(to)):
-        to[k] = _UNSEEN
+        if bun.not_before[f] > now or bun.alone[f] or bun.of_group[b] == ALONE:
+            return _MIXED
+        found = _SHARED
+    return found
+
+
+@inner
+def _new_names(bun: Bundles, net: Uses, flows: Ints, name: Ints) -> bool:
+    """Write into `name` what the plan calls each class (UNSEEN: nothing shared is in it).
+
+    False if the flows of one class are to be in several.
+    """
+    for k in range(len(name)):
+        name[k] = UNSEEN
     for f in flows:
         b = bun.bundle_of[f]
-        if b < 0 or bun.of_group[b] == ALONE:
-            continue
-        k = bun.class_of[b]
-        if k < 0:
-            return False
-        if to[k] == _UNSEEN:
-            to[k] = bun.rank[f]
-        elif to[k] != bun.rank[f]:
-            return False
-    before = _UNSEEN
-    for k in range(len(to)):
-        if to[k] != _UNSEEN:
-            if to[k] <= before:
+        if b >= 0 and bun.of_group[b] != ALONE:
+            k = net.class_of[b]
+            if name[k] == UNSEEN:
+                name[k] = bun.rank[f]
+            elif name[k] != bun.rank[f]:
                 return False
-            before = to[k]
     return True
 
 
-@kernel
-def _disband(bun: Bundles, flows: Ints) -> None:
+@inner
+def _are_distinct(net: Uses, s: Scratch, name: Ints) -> bool:
+    """Whether no two classes get one name. Mostly names ascend already, and that is seen at once."""
+    before, n = UNSEEN, 0
+    ascend = True
+    order = s.by_cap
+    for k in net.ordered[: net.tally[N_CLASSES]]:
+        if name[k] != UNSEEN:
+            ascend = ascend and name[k] > before
+            before = name[k]
+            order[n] = k
+            n += 1
+    if ascend:
+        return True
+    sort_by(name, order[:n], s.spare)
+    for i in range(1, n):  # noqa: SIM110 (numba has no generators)
+        if name[order[i]] == name[order[i - 1]]:
+            return False
+    return True
+
+
+@inner
+def _renames(bun: Bundles, net: Uses, s: Scratch, flows: Ints) -> bool:
+    """Give all classes the names of the plan; False if that is not all the plan does."""
+    who = _MIXED if bun.queued[0] else _who_stays(bun, flows)
+    if who == _MIXED:
+        return False
+    if who == _ALONE:
+        return True
+    if bun.count[UNSORTED]:
+        lay_out(bun, net, s)
+    name = s.group[: net.tally[N_SLOTS]]
+    if not _new_names(bun, net, flows, name) or not _are_distinct(net, s, name):
+        return False
+    for k in net.ordered[: net.tally[N_CLASSES]]:
+        if name[k] == UNSEEN and net.size[k]:
+            bun.count[UNSORTED] = 1
+    if bun.count[STALE]:
+        bun.count[UNSORTED] = 1
+    if not bun.count[UNSORTED]:
+        rename(bun, net, s, name)
+    return True
+
+
+@inner
+def _disband(bun: Bundles, net: Uses, flows: Ints) -> None:
     """Take every flow out of its bundle that cannot keep it."""
     now = bun.clock[0]
     for f in flows:
         b = bun.bundle_of[f]
         if b >= 0 and (not _stays(bun, f, b) or bun.not_before[f] > now):
-            bun.members[b] -= 1
-            if bun.members[b] == 0:
-                close_bundle(bun, b)
-            bun.bundle_of[f] = NOWHERE
-            bun.count[UNSORTED] = 1
+            remove(bun, net, f, b)
 
 
-@kernel
+@inner
 def _reclaim(bun: Bundles, f: int, b: int) -> None:
     """Give the bundle of a flow that is alone the flow's present claims."""
     capped = bun.cap[f] < np.inf
@@ -113,16 +135,16 @@ def _reclaim(bun: Bundles, f: int, b: int) -> None:
 
 
 @kernel
-def regroup(bun: Bundles, s: Scratch, flows: Ints) -> None:
+def regroup(bun: Bundles, net: Uses, s: Scratch, flows: Ints) -> None:
     """Put all active flows (in order of release) into the bundles that the plan now says.
 
-    `left` must be settled, unless the plan renumbers only. A flow that was and stays alone keeps its bundle.
-    Two flows of one bundle have equal claims by construction: the caller marks others as alone.
+    `left` must be settled, unless the plan renames classes only. A flow that was and stays alone keeps its
+    bundle. Two flows of one bundle have equal claims by construction: the caller marks others as alone.
     """
     now = bun.clock[0]
-    if not _renumbers(bun, s, flows):
-        _disband(bun, flows)
-    renumbered, some_alone = False, False
+    if not _renames(bun, net, s, flows):
+        _disband(bun, net, flows)
+    renamed, some_alone = False, False
     for f in flows:
         b = bun.bundle_of[f]
         if b < 0:
@@ -131,12 +153,12 @@ def regroup(bun: Bundles, s: Scratch, flows: Ints) -> None:
             some_alone = True
             _reclaim(bun, f, b)
         elif bun.cls[b] != bun.rank[f]:
-            renumbered = True
+            renamed = True
             bun.cls[b] = bun.rank[f]
-    if renumbered and some_alone:
+    if renamed and some_alone:
         bun.count[UNSORTED] = 1
     for f in flows:
         if bun.bundle_of[f] == NOWHERE and bun.not_before[f] <= now:
-            insert(bun, f)
+            insert(bun, net, f)
     if bun.count[UNSORTED] or bun.count[STALE]:
         bun.count[DIRTY] = 1

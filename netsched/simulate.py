@@ -16,6 +16,7 @@ from netsched.allocate import Scratch, scratch
 from netsched.control import Cadence, decide, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
+from netsched.membership import insert_all
 from netsched.model import (
     Connections,
     Control,
@@ -33,6 +34,10 @@ from netsched.observe import Static, static, view
 from netsched.regroup import regroup
 from netsched.reports import Reports, reports_for
 from netsched.routes import Routes, route
+from netsched.uses import Uses, open_uses
+
+_REPAIRED = 0.5
+"""Of a class: where a repair would have to look at more of its bundles, computing all is cheaper."""
 
 _SLICE = 20_000
 """Events between two calls of `progress`."""
@@ -77,6 +82,7 @@ class _Run:
     cadence: Cadence
     ledger: books.Ledger
     bundles: bundles.Bundles
+    uses: Uses
     scratch: Scratch
     concern: int
     class_of_coflow: Ints
@@ -111,6 +117,7 @@ def _open(
         fabric.capacity,
         queued,
     )
+    uses = open_uses(workload.n_flows, routes.path, routes.indptr, len(fabric.capacity), _REPAIRED)
     bun.rank[:] = unmarked_class(queues)
     return _Run(
         fabric=fabric,
@@ -119,7 +126,8 @@ def _open(
         cadence=Cadence(policy.events, Control() if policy.local else control),
         ledger=ledger,
         bundles=bun,
-        scratch=scratch(len(fabric.capacity), workload.n_flows, len(bun.use_link)),
+        uses=uses,
+        scratch=scratch(workload.n_flows, len(uses.link)),
         concern=0 if policy.local else int(policy.events.value),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         waiting=[],
@@ -131,7 +139,7 @@ def _step(run: _Run, horizon: float) -> bool:
     until = min(horizon, _due(run), run.gate, run.waiting[0][0] if run.waiting else np.inf)
     if run.reports is not None and run.ledger.count[books.ACTIVE_LIST]:
         until = min(until, run.reports.due())
-    alive = advance(run.ledger, run.bundles, run.scratch, run.concern, max(until, run.now), _SLICE)
+    alive = advance(run.ledger, run.bundles, run.uses, run.scratch, run.concern, max(until, run.now), _SLICE)
     fresh = books.take_fresh(run.ledger)
     happened = Event(int(run.ledger.count[books.EVENTS]))
     run.ledger.count[books.EVENTS] = 0
@@ -146,7 +154,7 @@ def _step(run: _Run, horizon: float) -> bool:
     if run.gate <= run.now:
         active, _ = _active(run)
         bundles.settle_left(run.bundles, active)
-        regroup(run.bundles, run.scratch, active)
+        regroup(run.bundles, run.uses, run.scratch, active)
         run.gate = bundles.next_gate(run.bundles, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
@@ -192,8 +200,9 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
             f"review in {plan.review_in} s; make it local = False"
         )
     _write(run, fresh, plan)
-    bundles.insert_all(run.bundles, fresh)
-    run.gate = min(run.gate, bundles.next_gate(run.bundles, fresh))
+    insert_all(run.bundles, run.uses, fresh)
+    if (plan.not_before > run.now).any():
+        run.gate = min(run.gate, bundles.next_gate(run.bundles, fresh))
 
 
 def _coordinate(run: _Run, fresh: Ints) -> None:
@@ -226,7 +235,7 @@ def _coordinate(run: _Run, fresh: Ints) -> None:
         _take_effect(run, flows, plan)
         placed = True
     if not placed:
-        bundles.insert_all(run.bundles, fresh)
+        insert_all(run.bundles, run.uses, fresh)
 
 
 def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
@@ -243,7 +252,7 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
         if not known.all():
             flows, plan = flows[known], _rows(plan, known)
     _write(run, flows, plan)
-    regroup(run.bundles, run.scratch, active)
+    regroup(run.bundles, run.uses, run.scratch, active)
     run.gate = bundles.next_gate(run.bundles, active)
 
 
@@ -289,5 +298,6 @@ def _outcome(run: _Run, wall: float) -> Outcome:
             "events": int(bun.count[bundles.N_EVENTS]),
             "allocations": int(bun.count[bundles.N_ALLOCATIONS]),
             "repairs": int(bun.count[bundles.N_REPAIRS]),
+            "refills": int(bun.count[bundles.N_WHOLE]),
         },
     )

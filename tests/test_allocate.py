@@ -6,7 +6,7 @@ Every flow has a source host of its own, whose link tells its rate; what they sh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -41,7 +41,7 @@ class Instant:
             self.trunks,
             self.ports,
             self.ends,
-            Table(self.table.rank, self.table.rate | dict.fromkeys(gone, 0.0), self.table.weight),
+            replace(self.table, rate=self.table.rate | dict.fromkeys(gone, 0.0)),
         )
 
 
@@ -178,7 +178,7 @@ def test_rates_scale_with_capacities_and_caps(instant: Instant, exponent: int) -
         tuple(k * c for c in instant.trunks),
         tuple(k * c for c in instant.ports),
         instant.ends,
-        Table(instant.table.rank, {i: k * c for i, c in instant.table.rate.items()}),
+        replace(instant.table, rate={i: k * c for i, c in instant.table.rate.items()}),
         k * instant.size,
     )
     np.testing.assert_array_equal(rates(scaled)[0], k * rates(instant)[0])

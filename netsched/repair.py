@@ -1,0 +1,178 @@
+"""Repairs the rates of one class around what has changed in it, and nowhere else.
+
+Max-min is a condition on every bundle by itself: it has its cap, or a full link on which no other of its
+class has more per weight (Bertsekas and Gallager, 6.5.2). So bundles far from a change keep their rates: who
+is next to it is filled anew on what the others leave, and whoever sees its condition broken by that joins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from netsched.allocate import Scratch, open_bundle, touch, water_fill, weight_in
+from netsched.bundles import Bundles
+from netsched.jit import inner
+from netsched.uses import CHANGED, NOTHING, SHIFT, STAMP, Uses
+
+_FULL = 1e-12
+"""A link of which less than this share is left over is full."""
+
+_ABOVE = 1 + 1e-11
+"""A level that is higher than another one by this factor is higher by more than rounding."""
+
+
+@inner
+def _join(net: Uses, s: Scratch, b: int, n: int) -> int:
+    """Add bundle b to the group of n that is filled anew; how many they are then."""
+    if s.inside[b]:
+        return n
+    s.inside[b] = 1
+    s.group[n] = b
+    return n + 1
+
+
+@inner
+def _join_from(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
+    """Add those bundles of use u to the group that its change concerns, and add up what all on it take."""
+    taken = 0.0
+    x = net.first_hop[u]
+    while x >= 0:
+        taken += bun.total[x >> net.tally[SHIFT]]
+        x = net.after[x]
+    net.load[u] = taken
+    slack = _FULL * bun.capacity[net.link[u]]
+    over = taken > net.entry[u] + slack
+    if not over and taken >= net.entry[u] - slack:
+        return n
+    x = net.first_hop[u]
+    while x >= 0:
+        b = x >> net.tally[SHIFT]
+        if over or net.bottleneck[b] == u:
+            n = _join(net, s, b, n)
+        x = net.after[x]
+    return n
+
+
+@inner
+def first_concerned(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int) -> int:
+    """Start the group with whose claims changed and with whom the `n_touched` uses in `touched` concern."""
+    n = 0
+    b = net.seeds[k]
+    while b >= 0:
+        n = _join(net, s, b, n)
+        b = net.next_seed[b]
+    for u in s.touched[:n_touched]:
+        n = _join_from(bun, net, s, u, n)
+    return n
+
+
+@inner
+def _look_outside(bun: Bundles, net: Uses, s: Scratch, u: int) -> None:
+    """Take what bundles outside the group have of use u off its residual; note their extreme levels."""
+    s.highest[u] = 0.0
+    s.lowest[u] = np.inf
+    x = net.first_hop[u]
+    while x >= 0:
+        b = x >> net.tally[SHIFT]
+        if not s.inside[b]:
+            s.residual[u] -= bun.total[b]
+            s.highest[u] = max(s.highest[u], bun.level[b])
+            if net.bottleneck[b] == u:
+                s.lowest[u] = min(s.lowest[u], bun.level[b])
+        x = net.after[x]
+
+
+@inner
+def _join_broken(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
+    """Add those outside the group whose condition the filling has broken on use u."""
+    is_full = s.residual[u] <= _FULL * bun.capacity[net.link[u]]
+    most = max(s.peak[u], s.highest[u])
+    if not (
+        (s.lowest[u] < np.inf and (not is_full or s.lowest[u] * _ABOVE < most))
+        or s.highest[u] > s.frozen[u] * _ABOVE
+    ):
+        return n
+    x = net.first_hop[u]
+    while x >= 0:
+        b = x >> net.tally[SHIFT]
+        if not s.inside[b]:
+            level = bun.level[b]
+            held = net.bottleneck[b] == u
+            if (held and (not is_full or level * _ABOVE < most)) or level > s.frozen[u] * _ABOVE:
+                n = _join(net, s, b, n)
+        x = net.after[x]
+    return n
+
+
+@inner
+def fill_around(bun: Bundles, net: Uses, s: Scratch, n: int, limit: float) -> tuple[int, int]:
+    """Fill the group of n anew, with all whom that concerns in turn: how many are filled, and uses touched.
+
+    (number, NOTHING) as soon as more than `limit` bundles would have to be filled in all rounds together.
+    """
+    work = 0
+    while True:
+        work += n
+        if work > limit:
+            return n, NOTHING
+        net.tally[STAMP] += 1
+        n_used = 0
+        for b in s.group[:n]:
+            n_used = open_bundle(bun, net, s, b, n_used)
+        for u in s.used[:n_used]:
+            _look_outside(bun, net, s, u)
+        water_fill(bun, net, s, n, n_used)
+        grown = n
+        for u in s.used[:n_used]:
+            grown = _join_broken(bun, net, s, u, grown)
+        if grown == n:
+            return n, n_used
+        n = grown
+
+
+@inner
+def untouched_level(bun: Bundles, net: Uses, k: int) -> float:
+    """Bundles of class k below this level keep it, whatever the seeds get.
+
+    A connection that ends leaves those alone that had less than itself, and one that comes those that have
+    less than it gets. That is at least what would be its part if all on its links were held by these.
+    """
+    floor = net.floor[k]
+    b = net.seeds[k]
+    while b >= 0 and floor > 0.0:
+        if net.seed[b] == CHANGED:
+            if bun.uncapped[b] == 0:
+                floor = min(floor, max(0.0, bun.cap_sum[b]) / weight_in(bun, b))
+            x = b << net.tally[SHIFT]
+            for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+                u = net.of_hop[y]
+                weight = 0.0
+                z = net.first_hop[u]
+                while z >= 0:
+                    weight += weight_in(bun, z >> net.tally[SHIFT])
+                    z = net.after[z]
+                floor = min(floor, net.entry[u] / weight)
+        b = net.next_seed[b]
+    return float(floor) / _ABOVE
+
+
+@inner
+def fill_whole(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> tuple[int, int]:
+    """Fill all bundles of class k at `floor` or above: how many they are, and how many uses all touch."""
+    net.tally[STAMP] += 1
+    n, n_used = 0, 0
+    b = net.newest[k]
+    while b >= 0:
+        if bun.level[b] < floor and net.bottleneck[b] != NOTHING:
+            x = b << net.tally[SHIFT]
+            for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+                u = net.of_hop[y]
+                n_used = touch(net, s, u, n_used)
+                s.residual[u] -= bun.total[b]
+        else:
+            n_used = open_bundle(bun, net, s, b, n_used)
+            s.group[n] = b
+            n += 1
+        b = net.next_peer[b]
+    water_fill(bun, net, s, n, n_used)
+    return n, n_used

@@ -1,0 +1,370 @@
+"""Who is on which link: per link its uses in the order of their classes, per use the bundles on it.
+
+A *use* is a link together with a class that has bundles there. What a class may take of a link is what the
+uses before its own leave, so that a change travels along a link from use to use, and only while it matters.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from netsched.bundles import N_FREED, Bundles
+from netsched.jit import inner
+from netsched.model import Floats, Ints
+
+NOTHING = -1
+"""No use, bundle, class or hop."""
+
+BY_CAP = -2
+"""`bottleneck` of a bundle that has all that its caps allow."""
+
+NOISE = 1e-10
+"""Capacity left over below this share of the link is rounding, not bandwidth for a lower class."""
+
+SAME = 1e-13
+"""Rates that differ by less than this share (of the link's capacity, of the rate) differ by rounding only."""
+
+# Positions in Uses.tally.
+SHIFT, N_CLASSES, N_USES, N_SPARE, N_AWAKE, N_SEEDS, STAMP, N_SLOTS, N_VACANT = range(9)
+
+LOST, CHANGED = 1, 2
+"""Why a bundle is a seed: it has fewer connections and is else as it was, or anything."""
+
+
+class Uses(NamedTuple):
+    """Columns per hop, per use, per link, per class and per bundle; `tally` holds the scalars.
+
+    of_hop, after, before   hop h of bundle b is b << SHIFT | h: its use, its neighbours among that use's hops
+    link, cls, first_hop   of a use; `earlier` and `later` are the uses of the same link next in class order
+    entry, load   bytes/s that the classes before leave of the link, and that this one takes of them
+    is_dirty, next_dirty   uses of which rates must be looked at, chained from `dirty` of the class
+    spare         uses given back, N_SPARE of them; those from N_USES on were never taken
+    first_use, last_use   of a link
+    value         what bundles call a class (`Bundles.cls`)
+    ordered, place   the N_CLASSES classes by value, which is the order of their priority; where each is there
+    vacant        classes given back, N_VACANT of them; those from N_SLOTS on were never opened
+    newest, size   of a class: its bundles, chained by `next_peer`/`last_peer`, and their number
+    seeds         of a class: bundles whose own claims changed, chained by `next_seed`
+    floor         of a class: bundles of a lower level than this are as max-min wants them
+    pause, wait   of a class: how often to compute its rates as a whole, now and after the next vain try
+    awake         heap, by place, of the classes with something to do (is_awake)
+    class_of      class of a bundle that is on its links, else NOTHING
+    bottleneck    the use that holds a bundle at its level, or BY_CAP
+    seeded        the N_SEEDS bundles that are seeds (`seed` says why) and not chained yet
+    share         [0]: how much of a class may be repaired before it is cheaper to compute the whole class
+    """
+
+    of_hop: Ints
+    after: Ints
+    before: Ints
+    link: Ints
+    cls: Ints
+    first_hop: Ints
+    earlier: Ints
+    later: Ints
+    entry: Floats
+    load: Floats
+    is_dirty: np.ndarray
+    next_dirty: Ints
+    spare: Ints
+    first_use: Ints
+    last_use: Ints
+    value: Ints
+    ordered: Ints
+    place: Ints
+    vacant: Ints
+    newest: Ints
+    size: Ints
+    dirty: Ints
+    seeds: Ints
+    floor: Floats
+    pause: Ints
+    wait: Ints
+    awake: Ints
+    is_awake: np.ndarray
+    class_of: Ints
+    next_peer: Ints
+    last_peer: Ints
+    bottleneck: Ints
+    seed: np.ndarray
+    seeded: Ints
+    next_seed: Ints
+    share: Floats
+    tally: Ints
+
+
+def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, share: float) -> Uses:
+    """Room for as many bundles as flows, on their paths (CSR of link ids). `share` as in `Uses`."""
+    hops = np.diff(path_ptr)
+    n_uses = int(hops[path_of_flow].sum())
+    shift = max(int(hops.max(initial=1)) - 1, 0).bit_length()
+
+    def ints(n: int) -> Ints:
+        return np.zeros(n, np.int64)
+
+    uses = Uses(
+        of_hop=ints(n_flows << shift),
+        after=ints(n_flows << shift),
+        before=ints(n_flows << shift),
+        link=ints(n_uses),
+        cls=ints(n_uses),
+        first_hop=ints(n_uses),
+        earlier=ints(n_uses),
+        later=ints(n_uses),
+        entry=np.zeros(n_uses),
+        load=np.zeros(n_uses),
+        is_dirty=np.zeros(n_uses, np.int8),
+        next_dirty=ints(n_uses),
+        spare=ints(n_uses),
+        first_use=np.full(n_links, NOTHING, np.int64),
+        last_use=np.full(n_links, NOTHING, np.int64),
+        value=ints(n_flows),
+        ordered=ints(n_flows),
+        place=ints(n_flows),
+        vacant=ints(n_flows),
+        newest=ints(n_flows),
+        size=ints(n_flows),
+        dirty=ints(n_flows),
+        seeds=ints(n_flows),
+        floor=np.zeros(n_flows),
+        pause=ints(n_flows),
+        wait=ints(n_flows),
+        awake=ints(n_flows),
+        is_awake=np.zeros(n_flows, np.int8),
+        class_of=ints(n_flows),
+        next_peer=ints(n_flows),
+        last_peer=ints(n_flows),
+        bottleneck=ints(n_flows),
+        seed=np.zeros(n_flows, np.int8),
+        seeded=ints(n_flows),
+        next_seed=ints(n_flows),
+        share=np.array([share]),
+        tally=ints(9),
+    )
+    uses.tally[SHIFT] = shift
+    return uses
+
+
+@inner
+def wake(net: Uses, k: int) -> None:
+    """Have class k looked at by the next repair."""
+    if net.is_awake[k]:
+        return
+    net.is_awake[k] = 1
+    i = net.tally[N_AWAKE]
+    net.tally[N_AWAKE] += 1
+    while i > 0 and net.place[net.awake[(i - 1) >> 1]] > net.place[k]:
+        net.awake[i] = net.awake[(i - 1) >> 1]
+        i = (i - 1) >> 1
+    net.awake[i] = k
+
+
+@inner
+def next_awake(net: Uses) -> int:
+    """Take the first class in order that has something to do, NOTHING if there is none."""
+    n = net.tally[N_AWAKE] - 1
+    if n < 0:
+        return NOTHING
+    net.tally[N_AWAKE] = n
+    k, last, i = net.awake[0], net.awake[n], 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and net.place[net.awake[child + 1]] < net.place[net.awake[child]]:
+            child += 1
+        if net.place[net.awake[child]] >= net.place[last]:
+            break
+        net.awake[i] = net.awake[child]
+        i = child
+    net.awake[i] = last
+    net.is_awake[k] = 0
+    return int(k)
+
+
+@inner
+def mark(net: Uses, u: int) -> None:
+    """Have the rates on use u looked at by the next repair."""
+    if not net.is_dirty[u]:
+        k = net.cls[u]
+        net.is_dirty[u] = 1
+        net.next_dirty[u] = net.dirty[k]
+        net.dirty[k] = u
+        wake(net, k)
+
+
+@inner
+def leaves(bun: Bundles, net: Uses, u: int) -> float:
+    """Bytes/s of its link that use u leaves to later classes."""
+    left = net.entry[u] - net.load[u]
+    return float(left) if left >= bun.capacity[net.link[u]] * NOISE else 0.0
+
+
+@inner
+def offered(bun: Bundles, net: Uses, u: int) -> float:
+    """Bytes/s of its link that reserves and earlier classes leave to use u."""
+    if net.earlier[u] >= 0:
+        return leaves(bun, net, net.earlier[u])
+    return float(bun.unbooked[net.link[u]])
+
+
+@inner
+def pass_on(bun: Bundles, net: Uses, u: int, left: float) -> None:
+    """Tell use u, and through it the later ones, how much there is now.
+
+    A use that neither was nor becomes used up passes the change on: every bundle on it still has the
+    bottleneck that it had, and that is all that max-min asks (Bertsekas and Gallager, 6.5.2).
+    """
+    while u >= 0:
+        capacity = bun.capacity[net.link[u]]
+        if abs(left - net.entry[u]) <= SAME * capacity:
+            return
+        was_full = leaves(bun, net, u) <= 0.0
+        net.entry[u] = left
+        if was_full or left - net.load[u] < capacity * NOISE:
+            net.floor[net.cls[u]] = 0.0
+            mark(net, u)
+            return
+        if net.is_dirty[u]:
+            return
+        left = leaves(bun, net, u)
+        u = net.later[u]
+
+
+@inner
+def pass_on_freed(bun: Bundles, net: Uses) -> None:
+    """Tell the first class on every link what ended reserves have freed there."""
+    for i in range(bun.count[N_FREED]):
+        link = bun.freed[i]
+        bun.is_freed[link] = 0
+        pass_on(bun, net, net.first_use[link], bun.unbooked[link])
+    bun.count[N_FREED] = 0
+
+
+@inner
+def link_use(net: Uses, u: int) -> None:
+    """Put use u among those of its link, in the place of its class."""
+    link, place = net.link[u], net.place[net.cls[u]]
+    before = net.last_use[link]
+    while before >= 0 and net.place[net.cls[before]] > place:
+        before = net.earlier[before]
+    after = net.later[before] if before >= 0 else net.first_use[link]
+    net.earlier[u] = before
+    net.later[u] = after
+    if before >= 0:
+        net.later[before] = u
+    else:
+        net.first_use[link] = u
+    if after >= 0:
+        net.earlier[after] = u
+    else:
+        net.last_use[link] = u
+
+
+@inner
+def unlink_use(net: Uses, u: int) -> None:
+    """Take use u out of those of its link."""
+    before, after, link = net.earlier[u], net.later[u], net.link[u]
+    if before >= 0:
+        net.later[before] = after
+    else:
+        net.first_use[link] = after
+    if after >= 0:
+        net.earlier[after] = before
+    else:
+        net.last_use[link] = before
+
+
+@inner
+def give_back(net: Uses, u: int) -> None:
+    """Let a use that is on no link and that nobody is on be used again."""
+    net.is_dirty[u] = 0
+    net.spare[net.tally[N_SPARE]] = u
+    net.tally[N_SPARE] += 1
+
+
+@inner
+def _use_of(bun: Bundles, net: Uses, link: int, k: int) -> int:
+    """The use of the link by class k, made where there is none yet."""
+    place = net.place[k]
+    u = net.last_use[link]
+    while u >= 0 and net.place[net.cls[u]] > place:
+        u = net.earlier[u]
+    if u >= 0 and net.cls[u] == k:
+        return int(u)
+    if net.tally[N_SPARE]:
+        net.tally[N_SPARE] -= 1
+        u = net.spare[net.tally[N_SPARE]]
+    else:
+        u = net.tally[N_USES]
+        net.tally[N_USES] += 1
+    net.link[u] = link
+    net.cls[u] = k
+    net.first_hop[u] = NOTHING
+    net.is_dirty[u] = 0
+    net.load[u] = 0.0
+    link_use(net, u)
+    net.entry[u] = offered(bun, net, u)
+    return int(u)
+
+
+@inner
+def put_on_links(bun: Bundles, net: Uses, b: int, k: int) -> None:
+    """Enter bundle b in class k and on the links of its path; its rate is left to the next repair."""
+    net.class_of[b] = k
+    net.bottleneck[b] = NOTHING
+    peer = net.newest[k]
+    net.last_peer[b] = NOTHING
+    net.next_peer[b] = peer
+    if peer >= 0:
+        net.last_peer[peer] = b
+    net.newest[k] = b
+    net.size[k] += 1
+    x = b << net.tally[SHIFT]
+    for i in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
+        u = _use_of(bun, net, bun.path_links[i], k)
+        other = net.first_hop[u]
+        net.of_hop[x] = u
+        net.before[x] = NOTHING
+        net.after[x] = other
+        if other >= 0:
+            net.before[other] = x
+        net.first_hop[u] = x
+        x += 1
+
+
+@inner
+def take_off_links(bun: Bundles, net: Uses, b: int) -> None:
+    """Undo `put_on_links`, and have all looked at that the bundle leaves behind."""
+    k = net.class_of[b]
+    net.class_of[b] = NOTHING
+    before, after = net.last_peer[b], net.next_peer[b]
+    if before >= 0:
+        net.next_peer[before] = after
+    else:
+        net.newest[k] = after
+    if after >= 0:
+        net.last_peer[after] = before
+    net.size[k] -= 1
+    x = b << net.tally[SHIFT]
+    for _ in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
+        u, previous, following = net.of_hop[x], net.before[x], net.after[x]
+        if previous >= 0:
+            net.after[previous] = following
+        else:
+            net.first_hop[u] = following
+        if following >= 0:
+            net.before[following] = previous
+        mark(net, u)
+        x += 1
+
+
+@inner
+def note(net: Uses, b: int, why: int) -> None:
+    """Have bundle b, whose own claims have changed, looked at by the next repair."""
+    if not net.seed[b]:
+        net.seeded[net.tally[N_SEEDS]] = b
+        net.tally[N_SEEDS] += 1
+    net.seed[b] = max(net.seed[b], why)
