@@ -34,7 +34,7 @@ class Reports:
     known      bytes of each flow in the newest report of it that has arrived, 0 before the first
     number     of the next report: it is made at `number` times the period
     under_way  reports that have been made and not been read: arrival (s), flows, bytes of each
-    last       flows and bytes of the newest report, as it was made
+    last       flows and bytes of the newest report and of the one before it, as they were made
     """
 
     control: Control
@@ -44,7 +44,7 @@ class Reports:
     rng: np.random.Generator
     number: int = 0
     under_way: deque[tuple[float, Ints, Floats]] = field(default_factory=deque)
-    last: tuple[Ints, Floats] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0)))
+    last: deque[tuple[Ints, Floats]] = field(default_factory=lambda: deque(maxlen=2))
 
     def due(self) -> float:
         """When the hosts report next, in seconds of the run."""
@@ -54,8 +54,8 @@ class Reports:
         """Let the hosts report if it is time: `sent` gives the active flows and the bytes that each has sent.
 
         Reports that were due before `now` and not made (no flow was active then, or a real machine overslept)
-        are drawn all the same: which are lost depends on the generator and their numbers alone. True if this
-        report says the same as the last one.
+        are drawn all the same: which are lost depends on the generator and their numbers alone. True if a
+        report was made.
         """
         if self.due() > now * _AT_ONCE:
             return False
@@ -66,11 +66,19 @@ class Reports:
             if self.control.report_loss > 0:
                 lost = self.rng.random(self.hosts) < self.control.report_loss
             self.number += 1
-        arrived = ~lost[self.host[flows]]
-        last = self.last
-        self.last = flows.copy(), amount
-        self.under_way.append((arrival, flows[arrived], amount[arrived]))
-        return np.array_equal(last[0], flows) and np.array_equal(last[1], amount)
+        self.last.append((flows, amount))
+        if lost.any():
+            came = ~lost[self.host[flows]]
+            flows, amount = flows[came], amount[came]
+        self.under_way.append((arrival, flows, amount))
+        return True
+
+    def still(self) -> bool:
+        """Do the last two reports, as they were made, say the same?"""
+        if len(self.last) < 2:
+            return False
+        (flows, amount), (flows_now, amount_now) = self.last
+        return np.array_equal(flows, flows_now) and np.array_equal(amount, amount_now)
 
     def at(self, now: float) -> Floats:
         """Bytes that each flow of the workload is known to have sent, from what has arrived by `now`."""

@@ -143,9 +143,8 @@ def _step(run: _Run, horizon: float) -> bool:
     fresh = books.take_fresh(run.ledger)
     happened = Event(int(run.ledger.count[books.EVENTS]))
     run.ledger.count[books.EVENTS] = 0
-    if run.reports is not None and run.reports.make(run.now, lambda: _sent(run)):
-        # Nothing has moved since the last report, which by itself keeps no run alive.
-        alive = books.next_timer(run.ledger) < np.inf
+    reported = run.reports if run.reports and run.reports.make(run.now, lambda: _sent(run)) else None
+    before = run.decisions, len(run.waiting)
     if run.policy.local:
         _admit(run, fresh, happened)
     else:
@@ -158,8 +157,12 @@ def _step(run: _Run, horizon: float) -> bool:
         run.gate = bundles.next_gate(run.bundles, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
-    idle = not (alive or len(fresh) or run.waiting) and _due(run) == np.inf and run.gate == np.inf
-    if idle:
+    idle = not (len(fresh) or run.waiting) and _due(run) == np.inf and run.gate == np.inf
+    quiet = before == (run.decisions, len(run.waiting)) and books.next_timer(run.ledger) == np.inf
+    # That hosts report keeps no run alive where they say what they said before.
+    if reported and alive and idle and quiet:
+        alive = not reported.still()
+    if idle and not alive:
         left = int(run.ledger.count[books.FLOWS_LEFT])
         raise PolicyError(
             f"policy {run.policy.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows "

@@ -234,6 +234,9 @@ def test_reports_alone_keep_no_run_alive():
     for control in (Control(), Control(report_period=0.1)):
         with pytest.raises(PolicyError, match="leaves all of 1 unfinished flows without a rate"):
             run(one_flow(), star(4, 1.0), GlobalTable(rate={0: 0.0}), control=control)
+    # A decision that comes at the time of a report may end the standstill.
+    outcome = run(one_flow(), star(4, 1.0), Reluctant(), control=Control(report_period=0.5))
+    assert outcome.flow_finish.tolist() == [6.0]
     # A task that is still to end is something to wait for.
     case = Case(4)
     job = case.job()
@@ -241,6 +244,18 @@ def test_reports_alone_keep_no_run_alive():
     case.task(5.0, job)
     outcome = run(case.build(), star(4, 1.0), Fifo(), control=Control(report_period=0.1))
     assert outcome.simulated_s == 5.0
+
+
+@dataclass(frozen=True)
+class Reluctant(GlobalTable):
+    """Lets nobody send before 2 s, and then all."""
+
+    name: ClassVar[str] = "reluctant"
+
+    def __call__(self, view: View) -> Plan:
+        begun = view.now >= 2.0
+        rate = np.full(len(view.flows), np.inf if begun else 0.0)
+        return replace(super().__call__(view), rate=rate, review_in=np.inf if begun else 2.0 - view.now)
 
 
 SCENARIO = """\
