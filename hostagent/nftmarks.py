@@ -164,12 +164,16 @@ class NftMarks:
         if lines:
             self._do("\n".join([*lines, ""]))
 
-    def drop(self, cookie: int) -> None:
-        """Mark a connection no more, if it was."""
-        flow = self._cookies.pop(cookie, None)
-        if flow is not None:
-            cls = self._flows.pop(flow)
-            self._do("\n".join([self._entry("add", cls, flow), self._entry("delete", cls, flow), ""]))
+    def drop(self, cookies: Iterable[int]) -> None:
+        """Mark these connections no more, where they were, in one transaction."""
+        lines = []
+        for cookie in cookies:
+            flow = self._cookies.pop(cookie, None)
+            if flow is not None:
+                cls = self._flows.pop(flow)
+                lines += [self._entry("add", cls, flow), self._entry("delete", cls, flow)]
+        if lines:
+            self._do("\n".join([*lines, ""]))
 
     def remove(self) -> bool:
         """Take the table away; False if it was not there."""

@@ -12,6 +12,10 @@ from typing import Final
 BURST_S: Final = 5.0
 """Seconds of the rate that may come at once: a job that starts has more to say than one that runs."""
 
+_EXPECTED_S: Final = 0.5e-3
+"""Processor time that is in the price of 1."""
+_SHARE: Final = 0.2
+
 
 @dataclass(frozen=True)
 class Quota:
@@ -42,6 +46,17 @@ class Pace:
         allowed = held >= 1
         self._buckets[uid] = (now, held - cost if allowed else held)
         return 0.0 if allowed else (1 - held) / self._rate
+
+    def charge(self, uid: int, packet_cost: float, seconds: float) -> None:
+        """Count processor time that a request took beyond what its packet cost, whatever it was spent on.
+
+        At its full rate a user keeps the agent busy for _SHARE of the time, and no longer than that by
+        asking for what is dear.
+        """
+        beyond = seconds - packet_cost * _EXPECTED_S
+        if beyond > 0:
+            then, held = self._buckets.get(uid, (time.monotonic(), 0.0))
+            self._buckets[uid] = (then, held - beyond * self._rate / _SHARE)
 
 
 def cost_of(size: int, fds: int) -> float:

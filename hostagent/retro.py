@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import signal
 import socket
@@ -23,20 +24,25 @@ from netsched.errors import CapabilityError
 _PIDFD_GETFD: Final = 438
 """The same number on every architecture (Linux 5.6)."""
 _MAX_SOCKETS: Final = 4096
+_MAX_FILES: Final = 16384
 _LIVE: Final = frozenset({1, 2})
 """TCP_ESTABLISHED and TCP_SYN_SENT, the first byte of TCP_INFO."""
 
 
 @contextlib.contextmanager
-def sockets_of(pid: int, uid: int | None, close: Callable[[Sequence[int]], None]) -> Iterator[list[int]]:
+def sockets_of(
+    pid: int, uid: int | None, ask: Callable[[], None], close: Callable[[Sequence[int]], None]
+) -> Iterator[list[int]]:
     """Our own descriptors of the connected TCP sockets of process `pid`; given to `close` afterwards.
 
+    `ask` is called when the process is found to be theirs, before its files are looked through.
     `uid`: only if the process is this user's (None: anybody's). BadRequest if it is not, or is not there: the
     same words for both. CapabilityError without the right to trace it.
     """
     got: list[int] = []
     handle = _open(pid, uid)
     try:
+        ask()
         for number in _socket_numbers(pid):
             fd = _get(handle, pid, number)
             if fd is not None:
@@ -87,7 +93,7 @@ def _socket_numbers(pid: int) -> list[int]:
     folder = Path(f"/proc/{pid}/fd")
     numbers = []
     try:
-        names = list(folder.iterdir())
+        names = list(itertools.islice(folder.iterdir(), _MAX_FILES))
     except PermissionError:
         raise _no_right(pid) from None
     except OSError:

@@ -210,9 +210,13 @@ class Server:
                 self._drop(connection)
                 return
             wait, uid = 0.0, connection.peer.uid
-            if uid not in (0, os.geteuid()):
-                wait = self._pace.wait(uid, cost_of(len(data), len(fds)))
+            cost, begin = cost_of(len(data), len(fds)), time.thread_time()
+            limited = uid not in (0, os.geteuid())
+            if limited:
+                wait = self._pace.wait(uid, cost)
             self._send(connection, self._reply(connection, data, flags, fds, wait))
+            if limited:
+                self._pace.charge(uid, cost, time.thread_time() - begin)
             if wait and connection.sock in self.connections:
                 self._rest(connection.sock, wait)
         finally:

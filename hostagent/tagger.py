@@ -7,7 +7,7 @@ get around another's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from hostagent import ladder, protocol, retro, sockdiag, tagging
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _MAX_LISTED: Final = protocol.MAX_FDS
 """Sockets of one request that are named instead of passed."""
-_LIST_S: Final = 1.0
+LIST_S: Final = 1.0
 
 
 class TupleMarks(Protocol):
     """What can mark connections by their addresses (`nftmarks.NftMarks`)."""
 
     def add(self, cls: int, found: Sequence[sockdiag.Found]) -> None: ...
-    def drop(self, cookie: int) -> None: ...
+    def drop(self, cookies: Iterable[int]) -> None: ...
 
 
 class Tagger:
@@ -53,7 +53,7 @@ class Tagger:
         self._rules = rules
         self._quota = config.api.limits.quota()
         self._closer = Closer()
-        self._next_list = 0.0
+        self._next_list: dict[int, float] = {}
 
     def tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         """Mark sockets for a class: descriptors that came along, or `cookies`, `flows` or a `pid`'s.
@@ -128,9 +128,7 @@ class Tagger:
         begin = time.perf_counter()
         results = self._mark(fds, dscp, group, even_busy)
         self._counts.tag_time.add(time.perf_counter() - begin)
-        for one, result in zip(known, results, strict=True):
-            if one is not None:
-                self._remember(connection, one, cls, group, result, ladder.DESCRIPTOR)
+        self._remember_all(connection, known, cls, group, results, ladder.DESCRIPTOR)
         return results
 
     def _by_itself(self, connection: Connection, cls: int, group: str, request: Message) -> list[Tagged]:
@@ -147,10 +145,9 @@ class Tagger:
                 cookies
             )
         result = Tagged(True, dscp, 0, "")
-        for cookie in cookies:
-            old = self.ledger.get(cookie)
-            if old is None or old.uid == connection.peer.uid:
-                self._remember(connection, (cookie, False), cls, group, result, ladder.SELF)
+        records = ((cookie, self.ledger.get(cookie)) for cookie in cookies)
+        mine = [(cookie, False) for cookie, old in records if old is None or old.uid == connection.peer.uid]
+        self._remember_all(connection, mine, cls, group, [result] * len(mine), ladder.SELF)
         return [result] * len(cookies)
 
     def _by_flow(self, connection: Connection, cls: int, group: str, request: Message) -> list[Tagged]:
@@ -158,7 +155,8 @@ class Tagger:
         self._need(ladder.NFT_TUPLE)
         wanted = _flows(request.get("flows"))
         even_busy = protocol.flag(request, "even_busy", False)
-        found = {(one.local, one.peer): one for one in self._list(connection)}
+        self.check_may_list(connection.peer.uid)
+        found = {(one.local, one.peer): one for one in sockdiag.sockets()}
         dscp = marking.dscp_of(cls, self.config.queues)
         uid = connection.peer.uid
         chosen: list[sockdiag.Found] = []
@@ -205,13 +203,15 @@ class Tagger:
         if self._closer.is_busy(uid):
             raise BadRequest("busy", "the sockets of earlier requests are still closing; ask again later")
         of_user = None if self._rules(uid) else uid
-        with retro.sockets_of(pid, of_user, lambda fds: self._closer.close(fds, uid)) as fds:
+
+        def close(fds: Sequence[int]) -> None:
+            self._closer.close(fds, uid)
+
+        with retro.sockets_of(pid, of_user, lambda: self.check_may_list(uid), close) as fds:
             known = [_identify(self.ledger, fd) for fd in fds]
             self._check_room(connection, [one[0] for one in known if one is not None])
             results = self._mark(fds, dscp, group, even_busy)
-        for one, result in zip(known, results, strict=True):
-            if one is not None:
-                self._remember(connection, one, cls, group, result, ladder.PIDFD)
+        self._remember_all(connection, known, cls, group, results, ladder.PIDFD)
         return results
 
     # -------------------------------------------------------------- what they share
@@ -234,21 +234,42 @@ class Tagger:
         more = sum(self.ledger.get(cookie) is None for cookie in set(cookies))
         if self.ledger.has_room(uid, more, self._quota.sockets):
             return
-        if time.monotonic() >= self._next_list:
+        if self.may_list(uid):
             # Some may have ended since the last look.
-            self._next_list = time.monotonic() + _LIST_S
             self.ledger.prune(sockdiag.cookies())
             if self.ledger.has_room(uid, more, self._quota.sockets):
                 return
         raise BadRequest("too-many", f"user {uid} may have {self._quota.sockets} marked sockets at a time")
 
-    def _list(self, connection: Connection) -> list[sockdiag.Found]:
-        """Every socket of the namespace; once a second for those who do not rule, since it takes its time."""
-        if not self._rules(connection.peer.uid):
-            if time.monotonic() < self._next_list:
-                raise BadRequest("busy", f"sockets are listed once in {_LIST_S:g} s; ask again then")
-            self._next_list = time.monotonic() + _LIST_S
-        return sockdiag.sockets()
+    def may_list(self, uid: int) -> bool:
+        """Whether a user may have all sockets looked at: once a second, since 10,000 of them take 0.1 s."""
+        now = time.monotonic()
+        if self._rules(uid):
+            return True
+        if now < self._next_list.get(uid, 0.0):
+            return False
+        self._next_list[uid] = now + LIST_S
+        return True
+
+    def check_may_list(self, uid: int) -> None:
+        if not self.may_list(uid):
+            raise BadRequest("busy", f"sockets are looked up once in {LIST_S:g} s for a user; ask again then")
+
+    def _remember_all(
+        self,
+        connection: Connection,
+        known: Sequence[tuple[int, bool] | None],
+        cls: int,
+        group: str,
+        results: Sequence[Tagged],
+        level: str,
+    ) -> None:
+        pairs = [(one, result) for one, result in zip(known, results, strict=True) if one is not None]
+        if self.tuples is not None:
+            # The table would override what the sockets carry from now on.
+            self.tuples.drop(one[0] for one, result in pairs if result.ok)
+        for one, result in pairs:
+            self._remember(connection, one, cls, group, result, level)
 
     def _remember(
         self,
@@ -261,8 +282,6 @@ class Tagger:
     ) -> None:
         if result.ok and self.config.mode != "observe":
             cookie, here = known
-            if level != ladder.NFT_TUPLE and self.tuples is not None:
-                self.tuples.drop(cookie)  # the table would override what the socket carries from now on
             uid, job, owner = connection.peer.uid, connection.job, connection.number
             self.ledger.note(Record(cookie, here, uid, job, cls, result.dscp, level, group, owner))
 

@@ -30,7 +30,6 @@ State = Literal["serving", "draining", "restored"]
 
 _MAX_LEASES: Final = 64
 _SHOWN: Final = 64
-_LIST_S: Final = 1.0
 
 
 class Verbs:
@@ -48,7 +47,6 @@ class Verbs:
         self._connections = connections
         self._started = time.monotonic()
         self._leases = itertools.count(1)
-        self._next_list = 0.0
 
     def answer(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         """The answer to one request. BadRequest if it cannot be fulfilled."""
@@ -157,13 +155,7 @@ class Verbs:
         job, local = protocol.text_field(request, "job", ""), protocol.text_field(request, "local", "")
         if bool(job) == bool(local):
             raise BadRequest("bad-field", "explain: either a job or a local address is expected")
-        if not self._rules(connection.peer.uid):
-            # Listing ten thousand sockets takes 0.2 s, in which no other job is answered.
-            if time.monotonic() < self._next_list:
-                raise BadRequest(
-                    "busy", f"explain: once in {_LIST_S:g} s for all users but root and the agent's"
-                )
-            self._next_list = time.monotonic() + _LIST_S
+        self.tagger.check_may_list(connection.peer.uid)
         found = {one.cookie: one for one in sockdiag.sockets()}
         self.ledger.prune(found)
         pairs: list[tuple[Record | None, sockdiag.Found | None]]

@@ -112,6 +112,12 @@ def test_the_pace_refills_with_time_and_holds_a_burst(monkeypatch):
     # 253 sockets, the most that a packet carries, are as much work as 16 small requests, and are owed.
     assert pace.wait(1, cost_of(100, 253)) == 0.0
     assert pace.wait(1) == pytest.approx((100 / 4096 + 253 / 16) / 10)
+    # Half a millisecond of processor time is in the price of 1. What takes 10 ms longer costs as many
+    # requests as come in 50 ms, of which the 10 ms are a fifth: half a one.
+    assert [pace.wait(3) for _ in range(49)] == [0.0] * 49
+    pace.charge(3, 1.0, 0.5e-3)
+    pace.charge(3, 1.0, 10.5e-3)
+    assert pace.wait(3) == pytest.approx(0.05)
 
 
 def patient_dial(path: str) -> socket.socket:
