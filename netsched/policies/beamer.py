@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from netsched.model import Event, Floats, Ints, Plan, View
-from netsched.policies.base import plan_of
+from netsched.policies.base import classes_in_order, plan_of
+from netsched.policies.sebf import whole_bottlenecks
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,10 @@ class Beamer:
 
     INFERRED, the order: Bottleneck-Select-Scale-Iterate (Sincronia) with stages in the place of coflows, over
     what each has left to send in all its remaining iterations. Inside a stage the job that needs longest on
-    its most loaded link goes first, for the stage ends with the last one. All flows of a job share. The first
-    jobs have a class each, the rest share the last one. With one job per stage and one iteration left this is
-    Sincronia's order of jobs. A stage weighs the mean of its coflows' weights.
+    its most loaded link goes first, for the stage ends with the last one. All flows of a job share. With one
+    job per stage and one iteration left this is Sincronia's order of jobs, also where the hardware has only
+    so many classes: a coflow gets one between those of its job's neighbours when it comes, and keeps it.
+    A stage weighs the mean of its coflows' weights.
 
     INFERRED, from what a view shows: jobs that arrive in the same instant are one stage (`stages: arrival`);
     `stages: job` makes each job one. A job's coming iterations are taken to send what the flows now shown
@@ -51,7 +53,13 @@ class Beamer:
         weight = np.bincount(stage, coflows.weight / members[stage]).astype(np.float64)
         of_flow = stage[flows.coflow]
         place = bssi(of_flow, weight, amount, flows.indptr, flows.links, view.capacity)
-        return plan_of(view, _jobs_in_order(view, job, place[of_flow], amount))
+        place_of_job = _jobs_in_order(view, job, place[of_flow], amount)
+        if view.queues is None:
+            return plan_of(view, place_of_job[job])
+        # As with Sincronia: the order does not say by how much one goes first, sorted times stand for that.
+        seconds = np.bincount(coflows.job, whole_bottlenecks(view), len(view.jobs.id)).astype(np.float64)
+        of_coflow = np.sort(seconds)[place_of_job][coflows.job]
+        return plan_of(view, classes_in_order(of_coflow, coflows.cls, view.queues)[flows.coflow])
 
 
 def _by_appearance(key: Ints | Floats) -> Ints:
@@ -63,7 +71,10 @@ def _by_appearance(key: Ints | Floats) -> Ints:
 
 
 def _jobs_in_order(view: View, job: Ints, stage_place: Ints, amount: Floats) -> Ints:
-    """The place of each flow's job: by stage, then the longest first, then by arrival of its coflows."""
+    """The place of each job: by stage, then the longest first, then by arrival of its coflows.
+
+    `job` is the row of each flow's job, `stage_place` the place of its stage.
+    """
     from netsched.madd import most_loaded  # noqa: PLC0415 (numba, which a host agent never loads)
 
     flows, n = view.flows, len(view.jobs.id)
@@ -74,4 +85,4 @@ def _jobs_in_order(view: View, job: Ints, stage_place: Ints, amount: Floats) -> 
     order = np.lexsort((first, -longest, place_of_job))
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
-    return place[job]
+    return place
