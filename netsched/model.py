@@ -46,7 +46,11 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Stages:
-    """One row per stage: the coflows of a job that belong together (for training: one iteration's)."""
+    """One row per stage: the coflows of a job that belong together (for training: one iteration's).
+
+    A stage may have coflows of several jobs (those of a step of a hyper-parameter search, which end it
+    together); `job` is then the first of them.
+    """
 
     job: Ints
     iteration: Ints

@@ -153,7 +153,10 @@ def test_no_workload_at_all_is_refused():
 
 
 def test_every_kind_is_registered_with_a_summary_and_strict_parameters():
-    assert set(WORKLOADS) == {"training", "coflow-benchmark", "incast", "shuffle", "poisson"}
+    assert set(WORKLOADS) == {
+        *("training", "parallel", "search"),
+        *("coflow-benchmark", "incast", "shuffle", "poisson"),
+    }
     for kind in WORKLOADS.values():
         assert kind.summary
         with pytest.raises(ValidationError, match="no_such_key"):

@@ -18,12 +18,14 @@ from netsched.workloads.incast import INCAST
 from netsched.workloads.kind import FabricView, Kind, Params
 from netsched.workloads.parallel import PARALLEL
 from netsched.workloads.poisson import POISSON
+from netsched.workloads.search import SEARCH
 from netsched.workloads.shuffle import SHUFFLE
 from netsched.workloads.training import TRAINING
 
 WORKLOADS: Final[dict[str, Kind[Any]]] = {
     "training": TRAINING,
     "parallel": PARALLEL,
+    "search": SEARCH,
     "coflow-benchmark": COFLOW_BENCHMARK,
     "incast": INCAST,
     "shuffle": SHUFFLE,

@@ -51,8 +51,6 @@ def check_rows(w: Workload, hosts: int) -> None:
     ):
         if (row := _outside(column, upper)) is not None:
             raise ScenarioError(f"{name} {column[row]} was never added (there are {upper})")
-    if (row := _first(w.stages.job[coflows.stage] != coflows.job)) is not None:
-        raise ScenarioError(f"coflow {coflows.label[row]!r} is in a stage of another job")
     for end, column in (("source", flows.src), ("destination", flows.dst)):
         if (row := _outside(column, hosts)) is not None:
             where = node_label(w, row)

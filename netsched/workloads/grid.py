@@ -13,9 +13,9 @@ import numpy as np
 from netsched.model import Floats, Ints, TaskKind
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.collectives import Exchange, Wire, rounds
+from netsched.workloads.device import BACKWARD_COST
 from netsched.workloads.exchange import Bucket, Step
 from netsched.workloads.schedules import Op
-from netsched.workloads.training import BACKWARD_COST
 
 
 @dataclass(frozen=True)

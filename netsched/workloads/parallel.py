@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from netsched.errors import ScenarioError
 from netsched.model import Ints
 from netsched.units import Duration
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.collectives import PIECES, Algorithm, Exchange, exchange_of
+from netsched.workloads.device import Device, ModelName
 from netsched.workloads.exchange import Step, even
 from netsched.workloads.grid import Collective, Compute, Grid, Item, Part, add_iteration
 from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Params, Weight, host_ordinals
 from netsched.workloads.models import blocks_of
 from netsched.workloads.schedules import ORDERS, Schedule
 from netsched.workloads.tensors import Tensor
-from netsched.workloads.training import Device, model_name
 from netsched.workloads.transformers import Blocks, Layer
 
 Width = Annotated[int, Field(strict=True, ge=1, le=16)]
@@ -39,7 +39,7 @@ class ParallelParams(Params):
     activations have 2 bytes.
     """
 
-    model: Annotated[str, BeforeValidator(model_name)]
+    model: ModelName
     hosts: HostNames
     pipeline: Count = 1
     tensor: Count = 1

@@ -31,7 +31,12 @@ class Sharding:
 
 
 def add_gathers(
-    builder: WorkloadBuilder, sharding: Sharding, step: Step, chain: Ints, updated: dict[Bucket, Ints]
+    builder: WorkloadBuilder,
+    sharding: Sharding,
+    step: Step,
+    chain: Ints,
+    updated: dict[Bucket, Ints],
+    opened: Ints | None = None,
 ) -> dict[Bucket, Ints]:
     """All transfers of one iteration whose compute nodes are `chain` (2 * tensors, workers), forward first.
 
@@ -40,7 +45,8 @@ def add_gathers(
     reduce-scattered after that, 3(N-1)/N of the bytes per worker in all. Gathers follow each other in the
     order of computing, and one begins when the computation `prefetch` + 1 units before has ended (INFERRED:
     the rate limiter of FSDP allows two gathers in flight). `updated`: the nodes after which a worker's
-    shard of a unit has its new values, none in the first iteration; returned for the next one.
+    shard of a unit has its new values, none in the first iteration; returned for the next one. `opened`: what
+    the first gather waits for, if not for the job's arrival.
 
     Flows are needed in the order forward, backward, next forward: `need` runs through three times the
     tensors.
@@ -55,6 +61,8 @@ def add_gathers(
         waits = [] if previous is None else [previous]
         if place < len(units) and unit in updated:
             waits.append(updated[unit])
+        if place == 0 and opened is not None:
+            waits.append(np.tile(opened, (len(step.workers), 1)))
         if place > sharding.prefetch:
             waits.append(chain[order[place - 1 - sharding.prefetch][2]][:, None])
         if place >= len(units):
