@@ -265,7 +265,7 @@ def coflows(seed: int) -> Workload:
     return case.build(hairpin=True)
 
 
-@pytest.mark.parametrize("stages", ["arrival", "job"])
+@pytest.mark.parametrize("stages", ["stage", "arrival", "job"])
 @pytest.mark.parametrize("seed", range(5))
 def test_beamer_with_one_job_per_stage_and_one_iteration_left_is_sincronia(seed, stages):
     workload, beamer = coflows(seed), Beamer(stages=stages)
@@ -278,13 +278,15 @@ def test_beamer_with_one_job_per_stage_and_one_iteration_left_is_sincronia(seed,
 
 
 def test_beamer_ends_stages_sooner_and_jobs_later_than_sincronia():
-    # One link. Stage A: 1 B and 4 B from 0 s; stage B: 2 B and 1.5 B from 0.5 s.
+    # One link. Stage A: 1 B and 4 B from 0 s; stage B: 2 B and 1.5 B from 0.5 s. Each a job's.
     case = Case(2)
     for size, at in ((1.0, 0.0), (4.0, 0.0), (2.0, 0.5), (1.5, 0.5)):
         case.coflow((0, 1, size), at=at)
     workload = case.build()
+    workload = replace(workload, coflows=replace(workload.coflows, stage=np.array([0, 0, 2, 2])))
     # The laggard of A until 0.5 s; then B has 3.5 B to A's 4.5 B, the laggard first in each.
-    assert ended(workload, Beamer(), None, PER_FLOW) == pytest.approx([8.5, 7.5, 2.5, 4.0])
+    for beamer in (Beamer(), Beamer(stages="arrival")):
+        assert ended(workload, beamer, None, PER_FLOW) == pytest.approx([8.5, 7.5, 2.5, 4.0])
     # Shortest first: 1 B by 1 s, 1.5 B by 2.5 s, 2 B by 4.5 s, 4 B by 8.5 s.
     assert ended(workload, Sincronia(), None, PER_FLOW) == pytest.approx([1.0, 8.5, 4.5, 2.5])
     # Mean stage completion time (8.5 + 3.5) / 2 against (8.5 + 4) / 2; of jobs 5.4 against 3.9.
@@ -301,7 +303,7 @@ def chained(case: Case, size: float, iterations: int, at: float) -> None:
 
 
 def test_beamer_counts_the_iterations_that_are_still_to_come():
-    # Ten times 1 B against 5 B at 0.5 s: 9.5 B are left of the first.
+    # Ten times 1 B, an iteration a stage, against 5 B at 0.5 s: 9.5 B are left of the first.
     case = Case(2)
     chained(case, 1.0, 10, 0.0)
     chained(case, 5.0, 1, 0.5)

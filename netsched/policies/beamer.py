@@ -27,14 +27,15 @@ class Beamer:
     so many classes: a coflow gets one between those of its job's neighbours when it comes, and keeps it.
     A stage weighs the mean of its coflows' weights.
 
-    INFERRED, from what a view shows: jobs that arrive in the same instant are one stage (`stages: arrival`);
-    `stages: job` makes each job one. A job's coming iterations are taken to send what the flows now shown
-    send in all; flows of the running iteration that are over or still to come are not in it, which is right
-    for jobs of one kind and makes jobs of many small tensors look smaller beside others. Time to compute
-    counts for no job. Ordered anew when flows are released.
+    INFERRED, from what a view shows: a stage is what the workload says that it is, which for a search is all
+    trials of one step, and for plain training one iteration of one job. `stages: arrival` takes all jobs that
+    arrive in the same instant for one, `stages: job` each job. A job's coming iterations are taken to send
+    what the flows now shown send in all; flows of the running iteration that are over or still to come are
+    not in it, which is right for jobs of one kind and makes jobs of many small tensors look smaller beside
+    others. Time to compute counts for no job. Ordered anew when flows are released.
     """
 
-    stages: Literal["arrival", "job"] = "arrival"
+    stages: Literal["stage", "arrival", "job"] = "stage"
 
     name: ClassVar[str] = "beamer"
     clairvoyant: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class Beamer:
         job = coflows.job[flows.coflow]
         coming = np.maximum(view.jobs.iterations - view.jobs.iterations_done, 1) - 1
         amount = flows.remaining + coming[job] * flows.size
-        stage = _by_appearance(view.jobs.arrival[coflows.job] if self.stages == "arrival" else coflows.job)
+        stage = _by_appearance(self._key(view))
         members = np.bincount(stage)
         weight = np.bincount(stage, coflows.weight / members[stage]).astype(np.float64)
         of_flow = stage[flows.coflow]
@@ -60,6 +61,12 @@ class Beamer:
         seconds = np.bincount(coflows.job, whole_bottlenecks(view), len(view.jobs.id)).astype(np.float64)
         of_coflow = np.sort(seconds)[place_of_job][coflows.job]
         return plan_of(view, classes_in_order(of_coflow, coflows.cls, view.queues)[flows.coflow])
+
+    def _key(self, view: View) -> Ints | Floats:
+        """What coflows of one stage have in common."""
+        if self.stages == "arrival":
+            return view.jobs.arrival[view.coflows.job]
+        return view.coflows.stage if self.stages == "stage" else view.coflows.job
 
 
 def _by_appearance(key: Ints | Floats) -> Ints:
@@ -73,14 +80,15 @@ def _by_appearance(key: Ints | Floats) -> Ints:
 def _jobs_in_order(view: View, job: Ints, stage_place: Ints, amount: Floats) -> Ints:
     """The place of each job: by stage, then the longest first, then by arrival of its coflows.
 
-    `job` is the row of each flow's job, `stage_place` the place of its stage.
+    `job` is the row of each flow's job, `stage_place` the place of its stage; a job of several goes by the
+    first of them.
     """
     from netsched.madd import most_loaded  # noqa: PLC0415 (numba, which a host agent never loads)
 
     flows, n = view.flows, len(view.jobs.id)
     longest = most_loaded(job, n, amount, flows.indptr, flows.links, view.capacity)
-    place_of_job, first = np.zeros(n, np.int64), np.full(n, len(view.coflows), np.int64)
-    place_of_job[job] = stage_place
+    place_of_job, first = np.full((2, n), len(view.coflows), np.int64)
+    np.minimum.at(place_of_job, job, stage_place)
     np.minimum.at(first, view.coflows.job, np.arange(len(view.coflows)))
     order = np.lexsort((first, -longest, place_of_job))
     place = np.empty(n, np.int64)
