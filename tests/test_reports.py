@@ -207,6 +207,15 @@ def test_reports_that_nobody_made_are_drawn_all_the_same():
     assert one.rng.random() == two.rng.random()
 
 
+def test_only_reports_under_way_are_kept_however_rarely_they_are_read():
+    made = Reports(
+        Control(report_period=1.0, report_delay=2.5), np.zeros(1, np.int64), 1, np.zeros(1), generator(1)
+    )
+    for second in range(100):
+        made.make(float(second), lambda: (np.zeros(1, np.int64), np.ones(1)))
+        assert len(made.under_way) <= 4
+
+
 def test_losses_need_a_generator():
     with pytest.raises(ValueError, match="needs a random generator"):
         simulate(
