@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from namespaces import Space, wire
 
 from netsched import marking, ports, qdisc
-from netsched.netlink import open_netns
+from netsched.netlink import Netlink, open_netns
 
 pytestmark = pytest.mark.root
 
@@ -107,31 +110,38 @@ def large_segments(ends):
         end.ip("link", "set", name, "gso_max_size", "2000")
 
 
+def windows(left: Space, right: Space, link: Netlink, index: int, seconds: float) -> list[float]:
+    """Bytes/s that the port sent in each tenth of a second while one TCP flow wanted all of it."""
+    flow = threading.Thread(target=carried, args=(left, right, "t", [0], seconds))
+    flow.start()
+    seen: list[tuple[float, int]] = []
+    while flow.is_alive():
+        begin = time.monotonic()
+        sent = sum(one.bytes for one in ports.counters(link, index).classes)
+        seen.append(((begin + time.monotonic()) / 2, sent))
+        flow.join(0.1)
+    return [(b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(seen)]
+
+
 @pytest.mark.parametrize(("mbit", "seconds"), [(100, 1.0), (1000, 0.8), (5000, 0.8)])
 def test_the_rate_is_within_5_percent_up_to_5_gbit(ends, large_segments, mbit, seconds):
     left, right = ends
-    want = qdisc.port(mbit * MBIT)
     with open_netns(left.pid) as link:
         index = link.links()["left"]
         ports.remove(link, index)
-        ports.apply(link, index, want)
+        ports.apply(link, index, qdisc.port(mbit * MBIT))
         there = ports.read_back(link, index)
         assert there is not None and there.parent is not None
         shapes = [there.parent, *(leaf.shape for leaf in there.leaves)]
         assert all(shape.burst > 0 and shape.cburst > 0 for shape in shapes)
-        # A machine with other work can only carry less, so the best of some tries is the queue's own.
-        best = 0.0
-        for _ in range(4):
-            best = max(best, carried(left, right, "t", [0], seconds)[0] / seconds)
-            if best > 0.95 * mbit * MBIT * GOODPUT:
+        # While others have the processors, the flow and not the port is the limit: such windows are lower.
+        fastest = 0.0
+        for _ in range(6):
+            fastest = max(fastest, *windows(left, right, link, index, seconds))
+            if fastest > 0.95 * mbit * MBIT:
                 break
         assert ports.counters(link, index).direct_packets == 0
-        if best < 0.95 * mbit * MBIT * GOODPUT:
-            ports.remove(link, index)
-            bare = carried(left, right, "t", [0], seconds)[0] / seconds
-            if bare < 1.5 * mbit * MBIT * GOODPUT:
-                pytest.skip(f"without any queue this machine carries {bare * 8 / 1e9:.1f} Gbit/s just now")
-    assert best == pytest.approx(mbit * MBIT * GOODPUT, rel=0.05)
+    assert fastest == pytest.approx(mbit * MBIT, rel=0.05)
 
 
 @pytest.mark.parametrize("floor", [0.02, 0.1])
