@@ -7,7 +7,7 @@ dependency graph and refuses what no engine could run (cycles, sizes that are no
 from __future__ import annotations
 
 import math
-from typing import Generic, NewType, TypeVar
+from typing import NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from netsched.errors import ScenarioError
 from netsched.model import (
     Coflows,
     Dag,
-    Floats,
     Flows,
     Ints,
     Jobs,
@@ -26,57 +25,14 @@ from netsched.model import (
     Workload,
 )
 from netsched.workloads.checks import check_acyclic, check_rows
+from netsched.workloads.columns import FloatColumn, IntColumn
+from netsched.workloads.startup import START_UP, Startup, predecessors
 
 Node = NewType("Node", int)
 """Handle of a DAG node: flow f is f, task t is -1 - t. Hence it is known before the counts are."""
 
 MAX_NODES = 20_000_000
 """Flows and tasks of one scenario; beyond it a typing slip would fill the memory instead of failing."""
-
-_Scalar = TypeVar("_Scalar", int, float)
-
-
-class _Column(Generic[_Scalar]):
-    """A column that grows by scalars and by arrays: pending scalars become a chunk when an array comes."""
-
-    def __init__(self, dtype: type[np.generic]) -> None:
-        self._dtype = dtype
-        self._chunks: list[npt.NDArray[np.generic]] = []
-        self._pending: list[_Scalar] = []
-
-    def append(self, value: _Scalar) -> None:
-        self._pending.append(value)
-
-    def extend(self, values: npt.NDArray[np.generic]) -> None:
-        self._flush()
-        self._chunks.append(values)
-
-    def array(self) -> npt.NDArray[np.generic]:
-        self._flush()
-        if not self._chunks:
-            return np.empty(0, dtype=self._dtype)
-        return np.ascontiguousarray(np.concatenate(self._chunks), dtype=self._dtype)
-
-    def _flush(self) -> None:
-        if self._pending:
-            self._chunks.append(np.array(self._pending, dtype=self._dtype))
-            self._pending = []
-
-
-class _Ints(_Column[int]):
-    def __init__(self) -> None:
-        super().__init__(np.int64)
-
-    def ints(self) -> Ints:
-        return self.array().astype(np.int64, copy=False)
-
-
-class _Floats(_Column[float]):
-    def __init__(self) -> None:
-        super().__init__(np.float64)
-
-    def floats(self) -> Floats:
-        return self.array().astype(np.float64, copy=False)
 
 
 class WorkloadBuilder:
@@ -89,24 +45,36 @@ class WorkloadBuilder:
         self._hosts = hosts
         self._job_name: dict[str, int] = {}
         self._weight_of_job: dict[int, float] = {}
-        self._job_arrival, self._job_weight, self._job_iterations = _Floats(), _Floats(), _Ints()
-        self._stage_job, self._stage_iteration = _Ints(), _Ints()
+        self._startup_of_job: dict[int, Startup] = {}
+        self._job_arrival, self._job_weight, self._job_iterations = FloatColumn(), FloatColumn(), IntColumn()
+        self._stage_job, self._stage_iteration = IntColumn(), IntColumn()
         self._stage_label: list[str] = []
-        self._coflow_job, self._coflow_stage, self._coflow_iteration = _Ints(), _Ints(), _Ints()
+        self._coflow_job, self._coflow_stage, self._coflow_iteration = IntColumn(), IntColumn(), IntColumn()
         self._coflow_label: list[str] = []
-        self._coflow_weight, self._coflow_deadline = _Floats(), _Floats()
-        self._flow_coflow, self._flow_src, self._flow_dst = _Ints(), _Ints(), _Ints()
-        self._flow_size, self._flow_need, self._flow_span = _Floats(), _Ints(), _Ints()
+        self._coflow_weight, self._coflow_deadline = FloatColumn(), FloatColumn()
+        self._flow_coflow, self._flow_src, self._flow_dst = IntColumn(), IntColumn(), IntColumn()
+        self._flow_size, self._flow_need, self._flow_span = FloatColumn(), IntColumn(), IntColumn()
         self._n_flows = 0
-        self._task_job, self._task_iteration, self._task_host = _Ints(), _Ints(), _Ints()
-        self._task_seconds, self._task_kind = _Floats(), _Ints()
+        self._task_job, self._task_iteration, self._task_host = IntColumn(), IntColumn(), IntColumn()
+        self._task_seconds, self._task_kind = FloatColumn(), IntColumn()
         self._task_label: list[str] = []
-        self._edge_node, self._edge_on = _Ints(), _Ints()
+        self._edge_node, self._edge_on = IntColumn(), IntColumn()
 
     # -------------------------------------------------------------- what there is
 
-    def add_job(self, name: str, arrival: float = 0.0, weight: float = 1.0, iterations: int = 1) -> int:
-        """Row of a new job. `arrival` in seconds; names are unique, since results are read by name."""
+    def add_job(
+        self,
+        name: str,
+        arrival: float = 0.0,
+        weight: float = 1.0,
+        iterations: int = 1,
+        *,
+        startup: Startup | None = None,
+    ) -> int:
+        """Row of a new job. `arrival` in seconds; names are unique, since results are read by name.
+
+        `startup`: what each message of the job costs before its first byte (None: nothing).
+        """
         if name in self._job_name:
             raise ScenarioError(f"job {name!r} exists twice: give one of the workloads another `name`")
         if not 0 <= arrival < math.inf:
@@ -118,6 +86,8 @@ class WorkloadBuilder:
         self._job_arrival.append(arrival)
         self._job_weight.append(weight)
         self._weight_of_job[len(self._job_name)] = weight
+        if startup is not None and startup.theta > 0:
+            self._startup_of_job[len(self._job_name)] = startup
         self._job_iterations.append(iterations)
         return self._job_name.setdefault(name, len(self._job_name))
 
@@ -214,20 +184,17 @@ class WorkloadBuilder:
         kind: TaskKind,
         host: npt.ArrayLike,
         seconds: npt.ArrayLike,
-        iteration: int = 0,
+        iteration: npt.ArrayLike = 0,
         *,
         label: str = "",
     ) -> Ints:
-        """Handles of one compute node per host, all of one job, kind, iteration and label."""
-        hosts, lengths = np.broadcast_arrays(np.atleast_1d(host), np.atleast_1d(seconds))
+        """Handles of one compute node per host, all of one job, kind and label."""
+        hosts, lengths, turns = np.broadcast_arrays(*map(np.atleast_1d, (host, seconds, iteration)))
         count, first = len(hosts), len(self._task_label)
         self.admit(count)
-        for column, value in (
-            (self._task_job, job),
-            (self._task_iteration, iteration),
-            (self._task_kind, int(kind)),
-        ):
+        for column, value in ((self._task_job, job), (self._task_kind, int(kind))):
             column.extend(np.full(count, value, dtype=np.int64))
+        self._task_iteration.extend(turns.astype(np.int64))
         self._task_host.extend(hosts.astype(np.int64))
         self._task_seconds.extend(lengths.astype(np.float64))
         self._task_label.extend([label] * count)
@@ -258,6 +225,7 @@ class WorkloadBuilder:
 
     def build(self, hairpin: bool = False) -> Workload:
         """The checked workload. ScenarioError if it is empty, refers to nothing, or its DAG has a cycle."""
+        self._start_up()
         workload = Workload(
             jobs=Jobs(
                 tuple(self._job_name),
@@ -296,6 +264,30 @@ class WorkloadBuilder:
         check_rows(workload, self._hosts)
         check_acyclic(workload)
         return workload
+
+    def _start_up(self) -> None:
+        """Put a start-up before every message of the jobs that have one: it waits in the message's place."""
+        if not self._startup_of_job:
+            return
+        coflow, src, dst = (each.ints() for each in (self._flow_coflow, self._flow_src, self._flow_dst))
+        job, iteration = (each.ints()[coflow] for each in (self._coflow_job, self._coflow_iteration))
+        in_place = np.arange(self._n_flows)
+        added = []
+        for number, startup in self._startup_of_job.items():
+            flows = np.flatnonzero((job == number) & (src != dst))
+            tasks = self.add_tasks(
+                number, TaskKind.OTHER, src[flows], startup.theta, iteration[flows], label=START_UP
+            )
+            in_place[flows] = tasks
+            later, earlier = predecessors(startup.series, coflow[flows], job[flows], src[flows], dst[flows])
+            added += [(flows, tasks), (tasks[later], flows[earlier])]
+        self._startup_of_job = {}
+        nodes, on = self._edge_node.ints().copy(), self._edge_on.ints()
+        self._edge_node, self._edge_on = IntColumn(), IntColumn()
+        nodes[nodes >= 0] = in_place[nodes[nodes >= 0]]
+        self.depend_each(nodes, on)
+        for these, those in added:
+            self.depend_each(these, those)
 
 
 def _join(nodes: Ints, on: Ints, n_flows: int, n_tasks: int) -> Dag:

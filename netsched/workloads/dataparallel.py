@@ -24,9 +24,10 @@ from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.collectives import PIECES, Exchange, exchange_of
 from netsched.workloads.device import BACKWARD_COST, Device, forward_seconds
 from netsched.workloads.exchange import Bucket, Slicing, Step, fuse, push_pull, shard
-from netsched.workloads.kind import Count, FabricView, HostNames, Params, host_ordinals
+from netsched.workloads.kind import Count, FabricView, HostNames, host_ordinals
 from netsched.workloads.models import tensors_of
 from netsched.workloads.sharded import Sharding, add_gathers
+from netsched.workloads.startup import StartupParams
 from netsched.workloads.tensors import Tensor
 
 FUSE: Final = 25 * 2.0**20
@@ -42,7 +43,7 @@ Sync = Literal[
 ]
 
 
-class ExchangeParams(Params):
+class ExchangeParams(StartupParams):
     """How the workers of a job exchange, and on what they compute.
 
     Tensors larger than `slice_above` (default: `slice`, else none) are cut evenly over all servers, into

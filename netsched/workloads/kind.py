@@ -11,11 +11,24 @@ from dataclasses import dataclass
 from typing import Annotated, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from netsched.errors import ScenarioError
 from netsched.model import Floats, Ints
 from netsched.workloads.builder import WorkloadBuilder
+from netsched.workloads.params import Params
+
+__all__ = [
+    "Count",
+    "FabricView",
+    "HostNames",
+    "HostNamesOrAll",
+    "JobName",
+    "Kind",
+    "Params",
+    "Weight",
+    "host_ordinals",
+]
 
 
 class FabricView(Protocol):
@@ -34,12 +47,6 @@ class FabricView(Protocol):
     @property
     def capacity(self) -> Floats: ...
     def host_ordinal(self, name: str) -> int: ...
-
-
-class Params(BaseModel):
-    """Parameters as a scenario gives them: an unknown key is an error, and nothing changes afterwards."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 P = TypeVar("P", bound=Params)

@@ -20,16 +20,17 @@ from netsched.workloads.collectives import PIECES, Algorithm, Exchange, exchange
 from netsched.workloads.device import Device, ModelName
 from netsched.workloads.exchange import Step, even
 from netsched.workloads.grid import Collective, Compute, Grid, Item, Part, add_iteration
-from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Params, Weight, host_ordinals
+from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Weight, host_ordinals
 from netsched.workloads.models import blocks_of
 from netsched.workloads.schedules import ORDERS, Schedule
+from netsched.workloads.startup import StartupParams
 from netsched.workloads.tensors import Tensor
 from netsched.workloads.transformers import Blocks, Layer
 
 Width = Annotated[int, Field(strict=True, ge=1, le=16)]
 
 
-class ParallelParams(Params):
+class ParallelParams(StartupParams):
     """One job on `pipeline` x `data` x `tensor` hosts: the slices of a tensor next to each other in the list,
     then the replicas, then the stages (Megatron-LM's order of ranks).
 
@@ -76,6 +77,11 @@ class ParallelParams(Params):
                 f"microbatches: interleaved needs a multiple of pipeline {p}, and 2 or more stages, "
                 f"not {self.microbatches}"
             )
+        if self.theta_series == "connection":
+            raise ValueError(
+                "theta_series: connection needs an order of all messages, which a pipeline does not have: "
+                "use tensor or message"
+            )
         for key, value, sync in (
             ("group", self.group, "hierarchical-allreduce"),
             ("pieces", self.pieces, "tree-allreduce"),
@@ -111,7 +117,11 @@ def build(
     )
     builder.admit(params.iterations * _nodes(params, parts, flows))
     job = builder.add_job(
-        params.name or params.model, params.start, weight=params.weight, iterations=params.iterations
+        params.name or params.model,
+        params.start,
+        params.weight,
+        params.iterations,
+        startup=params.startup(),
     )
     updated: dict[int, Ints] = {}
     free: dict[int, Ints] = {}

@@ -99,7 +99,7 @@ def build(
                 programs[key] = program_of(params, fabric, key[0], key[1], slots[slot])
             builder.admit(budget * programs[key].nodes)
             label = f"{params.name} stage {rung} trial {trial}"
-            job = builder.add_job(label, params.start, params.weight, iterations=budget)
+            job = builder.add_job(label, params.start, params.weight, budget, startup=params.startup())
             if place == 0:
                 stage = builder.add_stage(job, f"stage {rung}", rung)
                 opened = None if ends is None else _joined(builder, job, 0, ends, f"stage {rung} begins")

@@ -38,7 +38,11 @@ def build(
     program = program_of(params, fabric, params.model, params.batch, workers)
     builder.admit(params.iterations * program.nodes)
     job = builder.add_job(
-        params.name or params.model, params.start, weight=params.weight, iterations=params.iterations
+        params.name or params.model,
+        params.start,
+        params.weight,
+        params.iterations,
+        startup=params.startup(),
     )
     stages = [builder.add_stage(job, f"iteration {number}", number) for number in range(params.iterations)]
     add_iterations(builder, program, job, stages)
