@@ -5,7 +5,7 @@ Ports carry 1 B/s, so that bytes are seconds. `slack` is 10 %.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from result_cases import star
 from sim_cases import PER_FLOW, Case, run
 
+from netsched.control import decide
 from netsched.errors import ScenarioError
 from netsched.fabric import Fabric
 from netsched.fabrics import build
@@ -276,6 +277,34 @@ def test_promises_fit_on_every_link(seed, queues):
         promised = plan.reserve if queues is None else np.where(np.isfinite(plan.rate), plan.rate, 0.0)
         booked = np.bincount(view.flows.links, np.repeat(promised, np.diff(view.flows.indptr)), 12)
         assert (booked <= 1 + 1e-9).all()
+
+
+@pytest.mark.parametrize("queues", [None, 8])
+def test_its_plan_is_a_function_of_the_view(queues):
+    # Deadlines included, which the checker's own workloads have not; the columns of a view cannot be written.
+    spy = Watched()
+    run(crowd(1), star(6, 1.0), spy, queues=queues)
+    for view, plan in reversed(spy.seen):
+        again = VarysDeadline()(view)
+        for column in ("rank", "reserve", "rate", "weight", "not_before", "path"):
+            np.testing.assert_array_equal(getattr(again, column), getattr(plan, column))
+
+
+def test_asked_before_the_run_it_says_something_sane():
+    # As the emulator does, to open connections: nothing has come, so that arrivals are no numbers.
+    case = Case(6)
+    case.coflow((0, 1, 2.0), deadline=4.0)
+    case.coflow((0, 1, 1.0))
+    spy = Watched()
+    run(case.build(), star(6, 1.0), spy)
+    view = spy.seen[0][0]
+    for queues in (None, 8):
+        unborn = replace(
+            view, queues=queues, coflows=replace(view.coflows, arrival=np.full(len(view.coflows), np.nan))
+        )
+        plan = decide(VarysDeadline(), unborn, queues)
+        assert (plan.rank != (BEST_EFFORT if queues is None else 0)).all()
+        assert np.isinf(plan.rate).all() and np.isfinite(plan.reserve).all()
 
 
 def test_it_keeps_the_contract_of_policies():
