@@ -57,7 +57,7 @@ def test_every_worker_ends_with_every_workers_gradient(algorithm, n):
 @pytest.mark.parametrize("algorithm", ["ring-allreduce", "reduce-scatter-all-gather"])
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 def test_a_ring_sends_2_n_minus_1_over_n_of_the_bytes(algorithm, n):
-    """Patarasu and Yuan (2009), theorem 1: the least that an all-reduce can send per process."""
+    """Patarasu and Yuan (2009): the least that an all-reduce can send per process."""
     w, _, _ = exchanged(algorithm, n)
     assert np.bincount(w.flows.src, w.flows.size).tolist() == [2 * (n - 1) / n * BYTES] * n
     assert np.bincount(w.flows.dst, w.flows.size).tolist() == [2 * (n - 1) / n * BYTES] * n
@@ -71,7 +71,7 @@ def test_the_two_halves_are_a_coflow_each_of_the_same_bytes():
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 12, 13, 16, 31])
 def test_two_trees_share_no_inner_node_and_are_shallow(n):
-    """Sanders, Speck, Träff (2009), section 3: a rank is inner in one tree at most, depth near log2 n."""
+    """Sanders, Speck, Träff (2009): a rank is inner in one tree at most, depth near log2 n."""
     inner = []
     for parent in parents(n):
         assert (parent < 0).sum() == 1

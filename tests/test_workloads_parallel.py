@@ -57,7 +57,10 @@ def pipeline(schedule: str, p: int, m: int, v: int, seconds: float, iterations: 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 4), (4, 2), (4, 4), (4, 16), (7, 5)])
 def test_the_bubble_of_a_flushed_pipeline(schedule, p, m):
-    """GPipe (2019), section 2.3, and Megatron-LM (2021), section 2.2.1: (p - 1) / (m + p - 1) of the time."""
+    """GPipe (2019), section 2.3: idle (p - 1) / (m + p - 1) of the time.
+
+    Megatron-LM (2021), section 2.2.1, says the same of both as idle over busy time: (p - 1) / m.
+    """
     outcome = run(pipeline(schedule, p, m, 1, 1.0), big_switch(p, FREE), Fair())
     busy = 3.0 * m
     assert outcome.simulated_s == pytest.approx(3.0 * (m + p - 1))
@@ -176,7 +179,7 @@ MIXTRAL = {"model": "mixtral-8x7b", "sequence": 64}
 
 
 def test_experts_exchange_tokens_four_times_a_layer():
-    """Lepikhin et al. (2021), section 3: dispatch and combine, both ways, of top x tokens x width."""
+    """Lepikhin et al. (2021): dispatch and combine, both ways, of top x tokens x width."""
     w = parallel(4, data=4, **MIXTRAL)
     moved = np.array(["all-to-all" in label for label in w.coflows.label])[w.flows.coflow]
     sent = np.bincount(w.flows.src[moved], w.flows.size[moved])

@@ -100,7 +100,7 @@ RING = {
 
 @pytest.mark.parametrize("series", ["message", "tensor", "connection"])
 def test_a_ring_pays_theta_in_every_round(series):
-    """Thakur, Rabenseifner, Gropp (2005), section 4.4: 2 (p - 1) alpha + 2 (p - 1) / p n beta."""
+    """Thakur, Rabenseifner, Gropp (2005): 2 (p - 1) alpha + 2 (p - 1) / p n beta."""
     plain = unrolled("training", **RING)
     w = unrolled("training", **RING, theta="1ms", theta_series=series)
     fabric = big_switch(8)

@@ -191,7 +191,7 @@ def _layer(params: ParallelParams, blocks: Blocks, number: int, tokens: int) -> 
     """Attention and the second half, with what is sent in between.
 
     Shoeybi et al., "Megatron-LM" (2019), section 3: slices all-reduce the activations after each half, and
-    their gradients before each half on the way back. Lepikhin et al., "GShard" (ICLR 2021), section 3: an
+    their gradients before each half on the way back. Lepikhin et al., "GShard" (ICLR 2021): an
     all-to-all sends each token's activations to its experts, another one brings the results back.
     """
     layer: Layer = blocks.layers[number]
