@@ -58,10 +58,11 @@ def _simulate(scenario: Scenario, built: Built, position: int, progress: Progres
 
 
 def _emulate(scenario: Scenario, built: Built, position: int, progress: Progress, log: Path) -> Outcome:
-    from netsched.emulation.conductor import emulate  # noqa: PLC0415 # an emulation only needs its parts
     from netsched.workloads.startup import refuse_emulated  # noqa: PLC0415
 
     refuse_emulated(built.workload)
+    from netsched.emulation.conductor import emulate  # noqa: PLC0415 # an emulation only needs its parts
+
     return emulate(scenario, position, log=log, progress=progress)
 
 

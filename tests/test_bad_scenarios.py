@@ -309,7 +309,7 @@ def test_every_problem_is_told_at_once(tmp_path, monkeypatch, capsys):
         "such as 10Gbit/s or 1.25GB/s",
         "error: bad.yaml:7: workload.0.senders: is missing",
         "error: bad.yaml:8: workload.1.kind: no workload is called 'shufle': did you mean 'shuffle'? "
-        "(good: coflow-benchmark, incast, poisson, shuffle, training)",
+        "(good: coflow-benchmark, incast, parallel, poisson, search, shuffle, training)",
     ]
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from sim_cases import run
+from sim_cases import PER_FLOW, run
 from workload_fabric import GBIT, big_switch, unrolled
 
 from netsched import metrics
+from netsched.bounds import lower_bounds
 from netsched.model import Workload
+from netsched.policies.beamer import Beamer
 from netsched.policies.fair import Fair
+from netsched.policies.fifo import Fifo
+from netsched.routes import route
 
 SEARCH = {
     "model": "alexnet",
@@ -90,6 +94,18 @@ def test_one_trial_per_slot_and_stage_takes_as_long_as_its_bytes():
     w = search(trials=2, device={"flops": "1000TFLOP/s", "efficiency": 1}, stages=1)
     table = metrics.stages(w, run(w, big_switch(8), Fair()))
     assert 4 * WAY < table["completion_time"][0] < 8 * WAY
+
+
+@pytest.mark.parametrize("policy", [Fair(), Fifo(), Beamer()], ids=lambda policy: policy.name)
+@pytest.mark.parametrize("change", [{}, {"servers": None, "sync": "fsdp"}, {"theta": "1ms"}], ids=str)
+def test_no_stage_of_several_jobs_beats_its_lower_bounds(policy, change):
+    w, fabric = search(trials=4, **change), big_switch(8)
+    table = metrics.stages(w, run(w, fabric, policy, queues=8))
+    paths = route(w, fabric, PER_FLOW).of_flows(np.arange(w.n_flows))
+    bounds = lower_bounds(w, fabric.capacity, *paths).stage
+    for name, bound in bounds.items():
+        assert (table["completion_time"] >= bound * (1 - 1e-9)).all(), name
+    assert (np.maximum.reduce(list(bounds.values())) > 0).all()
 
 
 def test_survivors_are_drawn_by_the_seed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -11,6 +13,9 @@ from workload_fabric import GBIT, big_switch, unrolled, waits_for
 from netsched.errors import ScenarioError
 from netsched.model import Spec, Workload
 from netsched.policies.fair import Fair
+from netsched.runner import ENGINES
+from netsched.scenario import build as scenario_build
+from netsched.scenario import load
 from netsched.workloads import build
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.startup import START_UP, Startup, refuse_emulated
@@ -153,6 +158,15 @@ def test_the_emulation_refuses_what_it_cannot_time():
     refuse_emulated(unrolled("training", **RING, theta="10ms"))
     with pytest.raises(ScenarioError, match=r"^workload: theta 50 us is too short for the mininet engine"):
         refuse_emulated(unrolled("training", **RING, theta="50us"))
+
+
+def test_the_mininet_engine_refuses_a_short_theta(tmp_path):
+    quickstart = load(
+        Path(__file__).parent.parent / "scenarios" / "quickstart.yaml", ["workload.1.theta=50us"]
+    )
+    with pytest.raises(ScenarioError, match="theta 50 us is too short for the mininet engine"):
+        ENGINES["mininet"].run(quickstart, scenario_build(quickstart), 0, lambda _: None, tmp_path / "log")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_jobs_have_their_own_theta():

@@ -121,8 +121,8 @@ def hierarchical(
 
     One coflow. A node is `group` workers that follow each other in the list; worker i of every node is on the
     ring of the i-th places. With M nodes each worker sends 2(group-1)/group of the bytes in its node and
-    2(M-1)/M of bytes/group across. The hierarchy of Jia et al., "Highly Scalable Deep Learning Training System"
-    (2018), with the reduction in a node scattered over its workers. Returns (N, 1).
+    2(M-1)/M of bytes/group across. The hierarchy of Jia et al., "Highly Scalable Deep Learning Training
+    System" (2018), with the reduction in a node scattered over its workers. Returns (N, 1).
     """
     nodes = step.workers.reshape(-1, group)
     to = wire(builder, step, bucket, "all-reduce")
