@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from sim_cases import run
+from sim_cases import PER_FLOW, run
 from workload_fabric import GBIT, big_switch, unrolled, waits_for
 
+from netsched.bounds import lower_bounds
 from netsched.errors import ScenarioError
 from netsched.model import Spec, Workload
 from netsched.policies.fair import Fair
+from netsched.routes import route
 from netsched.runner import ENGINES
 from netsched.scenario import build as scenario_build
 from netsched.scenario import load
@@ -61,8 +63,9 @@ def test_another_tensor_uses_the_link_during_a_start_up_unless_they_share_a_conn
     assert seconds(pieces("message", *tensors)) == pytest.approx(0.5 + 1.6)
 
 
-def test_a_transfer_inside_a_host_has_no_start_up():
-    w = pieces("tensor", [400.0], dst=0)
+@pytest.mark.parametrize(("size", "dst"), [(400.0, 0), (0.0, 1)])
+def test_a_transfer_inside_a_host_and_an_empty_one_have_no_start_up(size, dst):
+    w = pieces("tensor", [size], dst=dst)
     assert w.n_tasks == 0
     assert seconds(w) == 0
 
@@ -111,6 +114,31 @@ def test_a_ring_pays_theta_in_every_round(series):
     fabric = big_switch(8)
     extra = run(w, fabric, Fair()).simulated_s - run(plain, fabric, Fair()).simulated_s
     assert extra == pytest.approx(2 * 3 * 1e-3)
+
+
+SYNCS = {
+    "parameter-server": {"servers": ["h5", "h1"], "slice": "16MiB"},
+    "ring-allreduce": {},
+    "tree-allreduce": {"pieces": 3},
+    "hierarchical-allreduce": {"group": 2},
+    "reduce-scatter-all-gather": {},
+    "fsdp": {},
+}
+
+
+@pytest.mark.parametrize("series", ["message", "tensor", "connection"])
+@pytest.mark.parametrize("sync", SYNCS)
+def test_every_exchange_runs_with_every_series_in_no_less_than_its_bound(sync, series):
+    """Not: slower than without theta. Where all connections share, pieces in series contend less for it."""
+    spec = {**RING, "fuse": "8MB", "iterations": 2, "sync": sync, **SYNCS[sync]}
+    w, fabric = unrolled("training", **spec, theta="1ms", theta_series=series), big_switch(8)
+    outcome = run(w, fabric, Fair())
+    assert np.isfinite(outcome.flow_finish).all()
+    paths = route(w, fabric, PER_FLOW).of_flows(np.arange(w.n_flows))
+    for bound in lower_bounds(w, fabric.capacity, *paths).job.values():
+        assert outcome.simulated_s >= bound[0] * (1 - 1e-9)
+    messages = (w.flows.src != w.flows.dst) & (w.flows.size > 0)
+    assert w.tasks.label.count(START_UP) == messages.sum() > 0
 
 
 def test_slices_cost_theta_each():

@@ -274,7 +274,7 @@ class WorkloadBuilder:
         in_place = np.arange(self._n_flows)
         added = []
         for number, startup in self._startup_of_job.items():
-            flows = np.flatnonzero((job == number) & (src != dst))
+            flows = np.flatnonzero((job == number) & (src != dst) & (self._flow_size.floats() > 0))
             tasks = self.add_tasks(
                 number, TaskKind.OTHER, src[flows], startup.theta, iteration[flows], label=START_UP
             )

@@ -17,9 +17,9 @@ partition (Duan et al., Mercury, INFOCOM 2022, abstract) but not of what else ma
   workload adds them (a tensor's whole push before the next one's): one connection, first in, first out. No
   policy can then reorder messages of the same pair.
 
-INFERRED: that the slot is the sender's, and that a transfer inside a host has none. A flow is released when
-its start-up is over, so completion times of flows, coflows and stages do not count the start-up before their
-first byte; iterations and jobs do.
+INFERRED: that the slot is the sender's; that a transfer inside a host, and one of no bytes, has none. A flow
+is released when its start-up is over, so completion times of flows, coflows and stages do not count the
+start-up before their first byte; iterations and jobs do.
 """
 
 from __future__ import annotations
