@@ -196,6 +196,21 @@ def test_one_sender_with_several_receivers(policy, one_tensor, two_tensors):
     assert finishes(policy, now((0, 1, 1.0, 5), (0, 2, 1.0, 3))) == pytest.approx(two_tensors)
 
 
+def test_mercury_sends_parts_of_one_tensor_in_order_and_copies_together():
+    # 1 B parts of one tensor, two for each of two workers: the first parts share, then the second ones do.
+    jobs = now(*((0, dst, 1.0, 3) for dst in (1, 1, 2, 2)))
+    assert finishes(Mercury(), jobs) == pytest.approx([2.0, 4.0, 2.0, 4.0])
+    assert finishes(P3(), jobs) == pytest.approx([1.0, 2.0, 3.0, 4.0])
+
+
+def test_a_second_flow_is_not_put_behind_the_first_flow_of_another_sender():
+    # Host 0's first flow has half of host 3's port, so its second one has the other half of its own port; it
+    # meets a first flow of host 2 at host 4, and they share like equals: 1 B each at 1/2 B/s.
+    jobs = now((0, 3, 1.0, 0), (1, 3, 1.0, 0), (0, 4, 1.0, 1), (2, 4, 1.0, 0))
+    for policy in (Mercury(), P3()):
+        assert finishes(policy, jobs) == pytest.approx([2.0, 2.0, 2.0, 2.0])
+
+
 def test_what_the_first_message_cannot_use_goes_to_the_next_unless_it_blocks():
     # Host 0's first message shares host 2's port with host 1's: half a port is left for its second one.
     jobs = now((0, 2, 1.0, 0), (1, 2, 1.0, 0), (0, 3, 1.0, 1))
@@ -232,8 +247,8 @@ def test_tic_gives_the_first_two_layers_one_priority_and_tac_does_not():
 
 @pytest.mark.parametrize("policy", [Mercury(), P3(), TicTac()], ids=repr)
 @pytest.mark.parametrize("queues", [2, 8])
-def test_few_classes_hold_the_first_turns(policy, queues):
-    # When a first message has ended the next one moves up: two classes keep a port's order of four.
+def test_two_classes_keep_the_order_of_four(policy, queues):
+    # When a message has ended the next one moves up.
     jobs = now(*((0, 1, 1.0, need) for need in (6, 5, 4, 3)))
     assert finishes(policy, jobs, queues=queues) == pytest.approx([4.0, 3.0, 2.0, 1.0])
 

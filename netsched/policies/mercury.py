@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from netsched.model import Event, Plan, View
-from netsched.policies.senders import plan_by_turn, senders, turns
+from netsched.policies.senders import filling, let_go, senders, turns
 
 
 @dataclass(frozen=True)
@@ -15,16 +17,18 @@ class Mercury:
 
     Tensors are not cut; each sender keeps one buffer and always sends the packet of highest priority in it.
     In a fluid model that is strict priority by consumption order among the flows of one sender, at every
-    moment; flows of one tensor to several hosts share. Switches know nothing of it: where flows of several
-    senders meet, each sender's first ones share, and later ones take what those leave, by their turn.
-    The hardware's classes hold the first turns and the last class the rest.
+    moment, parts of one tensor in the order of their release; copies for several hosts share. Switches know
+    nothing of it: where flows of several senders meet, they share. So a sender lets go as many of its flows,
+    in its order, as it takes to fill its port when every receiver shares evenly. Two classes carry that; the
+    rest is in the second one. Give the scenario `transport: {connections: per-flow}`: a connection that keeps
+    the order of release would undo the buffer's.
 
     The paper's other half is no plan: the server aggregates packet by packet, so a pull follows the slowest
     worker's pushed prefix, and no tensor pays for being cut. That is the workload's to say; with tensors
     aggregated whole, this policy alone is Mercury without "immediate aggregation".
 
     INFERRED: priority is the layer index; a sender is one job's process on a host, so that jobs which meet
-    on a host share its port; rates of turns behind the first one (the paper's transport decides them).
+    on a host share its port; how many flows fill a port (the paper's transport finds out by sending).
     """
 
     name: ClassVar[str] = "mercury"
@@ -33,4 +37,7 @@ class Mercury:
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.WATCHED_FINISHED
 
     def __call__(self, view: View) -> Plan:
-        return plan_by_turn(view, turns(senders(view), view.flows.need))
+        flows, sender = view.flows, senders(view)
+        place = turns(senders(view, flows.dst, flows.need), np.arange(len(flows)))
+        turn = turns(sender, flows.need, place)
+        return let_go(view, turn, filling(view, sender, turn))

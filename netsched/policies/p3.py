@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from netsched.model import Event, Plan, View
-from netsched.policies.senders import plan_by_turn, senders, turns
+from netsched.policies.senders import filling, let_go, senders, turns
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class P3:
     40,000 parameters of 4 bytes. Messages of one layer go in the order of their release. The network is not
     part of P3: where several senders meet, their current messages share.
 
-    `blocking` is the released code's sender to the letter: the thread sends nothing else until its message
-    is out, even if the receiver is busy and other receivers are free; a message that has begun is ended
-    first. Then links can be idle that a flow could use (not work-conserving). Without it a sender's later
-    messages take, in their turn, what the current one cannot use, and an urgent one does not wait for one
-    that has begun; with small slices that is no great difference to what is sent when, and all of it to a
-    blocked thread. INFERRED, as sockets buffer some of what the thread has sent.
+    While its port is not full because receivers are busy, a sender goes on with its next messages, and an
+    urgent message does not wait for one that has begun: INFERRED, for sockets buffer what the thread has
+    handed over; with small slices that makes little difference. `blocking` is the other extreme, sockets
+    without buffers: a sender sends nothing else until its message is out, even if the receiver is busy and
+    others are free, and ends a message that has begun. Then links are idle that a flow could use (not
+    work-conserving), most of all where all workers send to the same server first.
 
     Choices. The released code answers a worker from the server without another queue; here a server's
     messages go by priority too, for a view does not tell pushes from pulls. A sender is one job's process.
@@ -42,7 +42,8 @@ class P3:
         flows, sender = view.flows, senders(view)
         by_release = np.arange(len(flows))
         if not self.blocking:
-            return plan_by_turn(view, turns(sender, flows.need, by_release))
-        begun = (flows.sent <= 0).astype(np.int64)
-        turn = turns(sender, begun, flows.need, by_release)
-        return plan_by_turn(view, np.minimum(turn, 1), rate=np.where(turn == 0, np.inf, 0.0))
+            turn = turns(sender, flows.need, by_release)
+            return let_go(view, turn, filling(view, sender, turn))
+        turn = turns(sender, flows.sent <= 0, flows.need, by_release)
+        plan = let_go(view, turn, turn == 0)
+        return replace(plan, rate=np.where(turn == 0, np.inf, 0.0))

@@ -1,20 +1,26 @@
 """Orders that a sender keeps by itself: which of its flows goes first, whoever else sends to the same place.
 
-A network whose switches know no priority serves senders alike, so a flow's rank counts the flows of its own
-sender that go before it, and the first ones of all senders share where they meet.
+A network whose switches know no priority serves senders alike, so a plan must not set one sender's first flow
+before another's second one, but only say which flows their senders let go: those have the first rank.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from netsched.model import Floats, Ints, Plan, View
+from netsched.model import Ints, Plan, View
 from netsched.policies.base import plan_of
 
+_ROUNDS: Final = 3
+_FULL: Final = 1 - 1e-9
+"""A port that is expected to be full to this share is full: sums of shares are inexact."""
 
-def turns(sender: Ints, *keys: Ints | Floats) -> Ints:
+
+def turns(sender: Ints, *keys: Ints | npt.NDArray[np.bool_]) -> Ints:
     """The turn of each flow among those of its sender, 0 first, by ascending `keys` (the first counts most).
 
     Flows whose keys are all equal have one turn. Shape: that of `sender`, one value per flow.
@@ -41,6 +47,45 @@ def senders(view: View, *parts: Ints) -> Ints:
     return number
 
 
-def plan_by_turn(view: View, turn: Ints, rate: Floats | None = None) -> Plan:
-    """Rank by turn. To be asked again when a flow that had the first turn ends, for then others move up."""
-    return replace(plan_of(view, turn, rate=rate), watch=turn == 0)
+def let_go(view: View, turn: Ints, at_once: npt.NDArray[np.bool_]) -> Plan:
+    """The first rank for flows that their senders let go, the second for the rest, which have what is left.
+
+    To be asked again when one that goes has ended, for then others move up.
+    """
+    return replace(plan_of(view, np.where(at_once, 0, 1)), watch=at_once | (turn == 0))
+
+
+def filling(view: View, sender: Ints, turn: Ints) -> npt.NDArray[np.bool_]:
+    """Which flows go where each sender fills its port in the order of `turn`: the first, and more if need be.
+
+    A flow goes if those of its sender before it are not expected to fill their port (the first link of a
+    path). Expected of a flow is an even share of the other links of its path among the flows that go; who
+    goes and what is expected follow from each other, in a few rounds from the first turns.
+    """
+    flows = view.flows
+    n, length = len(flows), np.diff(flows.indptr)
+    owner, begin = np.repeat(np.arange(n), length), flows.indptr[:-1][length > 0]
+    port = np.zeros(n)
+    port[length > 0] = view.capacity[flows.links[begin]]
+    order = np.lexsort((turn, sender))
+    of_sender = _starts(sender[order])
+    of_turn = np.maximum(of_sender, _starts(turn[order]))
+    goes = turn == 0
+    for _ in range(_ROUNDS):
+        users = np.bincount(flows.links, goes[owner], len(view.capacity))
+        share_of_link = view.capacity[flows.links] / (users[flows.links] + ~goes[owner])
+        share_of_link[begin] = np.inf
+        share = port.copy()
+        np.minimum.at(share, owner, share_of_link)
+        before = np.cumsum(share[order]) - share[order]
+        goes[order] = before[of_turn] - before[of_sender] < port[order] * _FULL
+    all_that_go: npt.NDArray[np.bool_] = goes | (turn == 0)
+    return all_that_go
+
+
+def _starts(column: Ints) -> Ints:
+    """For each entry the position at which its run of equal ones begins."""
+    new = np.ones(len(column), bool)
+    new[1:] = column[1:] != column[:-1]
+    starts: Ints = np.maximum.accumulate(np.where(new, np.arange(len(column)), 0))
+    return starts

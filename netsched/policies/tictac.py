@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from netsched.model import Event, Plan, View
-from netsched.policies.senders import plan_by_turn, senders, turns
+from netsched.policies.senders import let_go, senders, turns
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TicTac:
     all pairs share. Tensors are whole (no slices in the paper), and equal priorities share.
 
     Choices. The paper orders parameters only, not gradients; a view does not tell pushes from pulls, so both
-    are ordered. Later transfers of a pair have what the first one cannot use. A model with branches has ties
+    are ordered. Two classes: those that go, and the rest. A model with branches has ties
     that its consumption order does not show: INFERRED to be a chain.
     """
 
@@ -39,4 +39,5 @@ class TicTac:
 
     def __call__(self, view: View) -> Plan:
         need = view.flows.need if self.timing else np.maximum(view.flows.need, 1)
-        return plan_by_turn(view, turns(senders(view, view.flows.dst), need))
+        turn = turns(senders(view, view.flows.dst), need)
+        return let_go(view, turn, turn == 0)
