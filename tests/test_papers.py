@@ -136,3 +136,16 @@ def test_beamer_has_the_least_mean_stage_completion_time():
         for label, (built, outcome) in run("beamer").items()
     }
     assert min(mean, key=mean.__getitem__) == "beamer", mean
+
+
+def test_mercurys_gain_over_partitions_vanishes_with_their_start_up():
+    # P3 pays a start-up for each of its slices; Mercury, whose steps are not messages, for none of them.
+    mercury = iteration(run("mercury", only=("mercury",))["mercury"])
+    p3 = [
+        iteration(run("mercury", f"workload.theta={theta}", only=("p3",))["p3"])
+        for theta in ("0s", "10ms", "30ms")
+    ]
+    assert p3[0] == pytest.approx(mercury, rel=0.005)
+    assert p3[0] < p3[1] < p3[2]
+    # fc1 is 26 slices for each server, one after the other, and the last one is to be pulled as well.
+    assert p3[2] > 27 * (0.03 + 25_088 * 4096 * 4 / 104 / 1.25e9) > 1.5 * mercury
