@@ -13,7 +13,7 @@ from netsched.policies.senders import filling, let_go, senders, turns
 
 @dataclass(frozen=True)
 class P3:
-    """Priority-based parameter propagation (Jayarajan et al., MLSys 2019; its abstract and released code were read).
+    """Priority-based propagation (Jayarajan et al., MLSys 2019; abstract and released code were read).
 
     One thread per process takes the message of highest priority, the earliest layer's, from a queue and
     sends it. The slices that it sends are the workload's: `slice: 160kB` is the released code's bound of

@@ -13,7 +13,7 @@ from netsched.policies.senders import let_go, senders, turns
 
 @dataclass(frozen=True)
 class TicTac:
-    """TIC, timing-independent communication (Hashemi et al., MLSys 2019; its abstract and released code were read).
+    """TIC, independent of timing (Hashemi et al., MLSys 2019; abstract and released code were read).
 
     A transfer's priority is the least number of transfers that an operation depending on it and on another
     one needs in all. In a network that is a chain of layers the operation of layer l needs the parameters of
