@@ -16,6 +16,9 @@ from netsched.jit import inner
 from netsched.model import Floats, Ints
 from netsched.uses import BY_CAP, NOTHING, SHIFT, STAMP, Uses
 
+LEVEL, WEIGHT = 0, 1
+"""Columns of `Scratch.given`."""
+
 
 class Scratch(NamedTuple):
     """Working arrays, sized once: per use up to `touched`, then per bundle.
@@ -27,7 +30,9 @@ class Scratch(NamedTuple):
     highest, lowest   of the bundles on a use that keep their rates: the highest level, the lowest of those
                   whose bottleneck it is
     group         the bundles that are filled, `inside` is 1 for them where others stay as they are
-    fresh, frozen_by   the level and the bottleneck that a bundle gets
+    given         the level that a bundle gets (LEVEL, below 0 while it is open) and its weight (WEIGHT),
+                  side by side because they are looked at together
+    frozen_by     the bottleneck that it gets
     """
 
     residual: Floats
@@ -45,8 +50,7 @@ class Scratch(NamedTuple):
     by_cap: Ints
     spare: Ints
     cap_level: Floats
-    weight_of: Floats
-    fresh: Floats
+    given: Floats
     frozen_by: Ints
     inside: np.ndarray
 
@@ -68,8 +72,7 @@ def scratch(n_bundles: int, n_uses: int) -> Scratch:
         by_cap=np.zeros(n_bundles, np.int64),
         spare=np.zeros(n_bundles, np.int64),
         cap_level=np.zeros(n_bundles),
-        weight_of=np.zeros(n_bundles),
-        fresh=np.zeros(n_bundles),
+        given=np.zeros((n_bundles, 2)),
         frozen_by=np.zeros(n_bundles, np.int64),
         inside=np.zeros(n_bundles, np.int8),
     )
@@ -101,11 +104,11 @@ def touch(net: Uses, s: Scratch, u: int, n_used: int) -> int:
 def open_bundle(bun: Bundles, net: Uses, s: Scratch, b: int, n_used: int) -> int:
     """Have bundle b take part in this filling; how many uses do then."""
     weight = weight_in(bun, b)
-    s.weight_of[b] = weight
-    s.fresh[b] = -1.0
+    s.given[b, WEIGHT] = weight
+    s.given[b, LEVEL] = -1.0
     s.frozen_by[b] = NOTHING
     x = b << net.tally[SHIFT]
-    for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+    for y in range(x, net.end_hop[b]):
         u = net.of_hop[y]
         n_used = touch(net, s, u, n_used)
         s.n_open[u] += 1
@@ -153,12 +156,12 @@ def sort_by(key: Floats | Ints, items: Ints, spare: Ints) -> None:
 
 @inner
 def _freeze(bun: Bundles, net: Uses, s: Scratch, b: int, at: float, by: int) -> None:
-    s.fresh[b] = at
+    s.given[b, LEVEL] = at
     s.frozen_by[b] = by
-    weight = s.weight_of[b]
+    weight = s.given[b, WEIGHT]
     value = at * weight
     x = b << net.tally[SHIFT]
-    for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+    for y in range(x, net.end_hop[b]):
         u = net.of_hop[y]
         s.residual[u] -= value
         s.weight[u] -= weight
@@ -181,8 +184,8 @@ def _open_weight(net: Uses, s: Scratch, u: int) -> float:
     x = net.first_hop[u]
     while x >= 0:
         b = x >> net.tally[SHIFT]
-        if s.fresh[b] < 0.0:
-            weight += s.weight_of[b]
+        if s.given[b, LEVEL] < 0.0:
+            weight += s.given[b, WEIGHT]
         x = net.after[x]
     return weight
 
@@ -195,7 +198,7 @@ def water_fill(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None
     """
     n_capped, uneven = 0, False
     for b in s.group[:n]:
-        weight = s.weight_of[b]
+        weight = s.given[b, WEIGHT]
         uneven = uneven or weight != np.floor(weight)
         if bun.uncapped[b] == 0:
             s.cap_level[b] = max(0.0, bun.cap_sum[b]) / weight
@@ -204,7 +207,7 @@ def water_fill(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None
     sort_by(s.cap_level, s.by_cap[:n_capped], s.spare)
     _raise_level(bun, net, s, n, n_used, n_capped, uneven)
     for b in s.group[:n]:
-        s.fresh[b] = max(0.0, s.fresh[b])
+        s.given[b, LEVEL] = max(0.0, s.given[b, LEVEL])
 
 
 @inner
@@ -219,7 +222,7 @@ def _raise_level(
         _sift(heap, at_use, n_used, i)
     next_cap = 0
     while left:
-        while next_cap < n_capped and s.fresh[s.by_cap[next_cap]] >= 0.0:
+        while next_cap < n_capped and s.given[s.by_cap[next_cap], LEVEL] >= 0.0:
             next_cap += 1
         while n_used:
             current = _use_level(s, heap[0])
@@ -249,7 +252,7 @@ def _raise_level(
         x = net.first_hop[u]
         while x >= 0:
             b = x >> net.tally[SHIFT]
-            if s.fresh[b] < 0.0:
+            if s.given[b, LEVEL] < 0.0:
                 _freeze(bun, net, s, b, level, u)
                 left -= 1
             x = net.after[x]

@@ -126,7 +126,7 @@ def _lift(bun: Bundles, net: Uses, s: Scratch, k: int, n: int) -> int:
     b = net.newest[k]
     while b >= 0:
         x = b << net.tally[SHIFT]
-        for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+        for y in range(x, net.end_hop[b]):
             u = net.of_hop[y]
             if s.stamp[u] != net.tally[STAMP]:
                 s.stamp[u] = net.tally[STAMP]

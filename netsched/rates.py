@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsched.allocate import Scratch
+from netsched.allocate import LEVEL, WEIGHT, Scratch
 from netsched.bundles import (
     DIRTY,
     HEAPED,
@@ -39,6 +39,7 @@ from netsched.uses import (
     STAMP,
     Uses,
     give_back,
+    hold,
     leaves,
     next_awake,
     offered,
@@ -71,8 +72,8 @@ def _put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
 def _settle(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
     """Put into effect what the filling found for the first n bundles of `group`."""
     for b in s.group[:n]:
-        _put_rate(bun, b, s.fresh[b], s.weight_of[b])
-        net.bottleneck[b] = s.frozen_by[b]
+        _put_rate(bun, b, s.given[b, LEVEL], s.given[b, WEIGHT])
+        hold(net, b, s.frozen_by[b])
         s.inside[b] = 0
     for u in s.used[:n_used]:
         net.load[u] = net.entry[u] - max(0.0, s.residual[u])
@@ -88,7 +89,7 @@ def _fill_all(bun: Bundles, net: Uses, s: Scratch) -> None:
         b = net.newest[k]
         while b >= 0:
             x = b << net.tally[SHIFT]
-            for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+            for y in range(x, net.end_hop[b]):
                 net.entry[net.of_hop[y]] = offered(bun, net, net.of_hop[y])
             b = net.next_peer[b]
         n, n_used = fill_whole(bun, net, s, k, 0.0)

@@ -12,13 +12,16 @@ import numpy as np
 from netsched.allocate import Scratch, open_bundle, touch, water_fill, weight_in
 from netsched.bundles import Bundles
 from netsched.jit import inner
-from netsched.uses import CHANGED, NOTHING, SHIFT, STAMP, Uses
+from netsched.uses import CHANGED, NOTHING, SHIFT, STAMP, Uses, hold
 
 _FULL = 1e-12
 """A link of which less than this share is left over is full."""
 
 _ABOVE = 1 + 1e-11
 """A level that is higher than another one by this factor is higher by more than rounding."""
+
+_LOOK = 0.1
+"""To look at a bundle takes so much of the time that it takes to fill it."""
 
 
 @inner
@@ -32,22 +35,34 @@ def _join(net: Uses, s: Scratch, b: int, n: int) -> int:
 
 
 @inner
+def _stays_blocked(bun: Bundles, net: Uses, b: int) -> bool:
+    """Whether a bundle that has nothing finds a link used up before its class, which then holds it."""
+    if bun.level[b] > 0.0:
+        return False
+    for y in range(b << net.tally[SHIFT], net.end_hop[b]):
+        if net.entry[net.of_hop[y]] <= 0.0:
+            hold(net, b, net.of_hop[y])
+            return True
+    return False
+
+
+@inner
 def _join_from(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
     """Add those bundles of use u to the group that its change concerns, and add up what all on it take."""
     taken = 0.0
     x = net.first_hop[u]
-    while x >= 0:
+    while x >= 0 and net.load[u] > 0.0:
         taken += bun.total[x >> net.tally[SHIFT]]
         x = net.after[x]
     net.load[u] = taken
     slack = _FULL * bun.capacity[net.link[u]]
     over = taken > net.entry[u] + slack
-    if not over and taken >= net.entry[u] - slack:
+    if not over and (taken >= net.entry[u] - slack or net.n_held[u] == 0):
         return n
     x = net.first_hop[u]
     while x >= 0:
         b = x >> net.tally[SHIFT]
-        if over or net.bottleneck[b] == u:
+        if (over or net.bottleneck[b] == u) and not _stays_blocked(bun, net, b):
             n = _join(net, s, b, n)
         x = net.after[x]
     return n
@@ -67,12 +82,17 @@ def first_concerned(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int)
 
 
 @inner
-def _look_outside(bun: Bundles, net: Uses, s: Scratch, u: int) -> None:
-    """Take what bundles outside the group have of use u off its residual; note their extreme levels."""
+def _look_outside(bun: Bundles, net: Uses, s: Scratch, u: int) -> int:
+    """Take what bundles outside the group have of use u off its residual; note their extreme levels.
+
+    How many bundles are on it.
+    """
+    n = 0
     s.highest[u] = 0.0
     s.lowest[u] = np.inf
     x = net.first_hop[u]
     while x >= 0:
+        n += 1
         b = x >> net.tally[SHIFT]
         if not s.inside[b]:
             s.residual[u] -= bun.total[b]
@@ -80,6 +100,7 @@ def _look_outside(bun: Bundles, net: Uses, s: Scratch, u: int) -> None:
             if net.bottleneck[b] == u:
                 s.lowest[u] = min(s.lowest[u], bun.level[b])
         x = net.after[x]
+    return n
 
 
 @inner
@@ -98,7 +119,8 @@ def _join_broken(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
         if not s.inside[b]:
             level = bun.level[b]
             held = net.bottleneck[b] == u
-            if (held and (not is_full or level * _ABOVE < most)) or level > s.frozen[u] * _ABOVE:
+            broken = (held and (not is_full or level * _ABOVE < most)) or level > s.frozen[u] * _ABOVE
+            if broken and not _stays_blocked(bun, net, b):
                 n = _join(net, s, b, n)
         x = net.after[x]
     return n
@@ -108,23 +130,24 @@ def _join_broken(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
 def fill_around(bun: Bundles, net: Uses, s: Scratch, n: int, limit: float) -> tuple[int, int]:
     """Fill the group of n anew, with all whom that concerns in turn: how many are filled, and uses touched.
 
-    (number, NOTHING) as soon as more than `limit` bundles would have to be filled in all rounds together.
+    (number, NOTHING) once all rounds together are more work than to fill `limit` bundles.
     """
-    work = 0
+    work = 0.0
     while True:
         work += n
         if work > limit:
             return n, NOTHING
         net.tally[STAMP] += 1
-        n_used = 0
+        n_used, looked = 0, 0
         for b in s.group[:n]:
             n_used = open_bundle(bun, net, s, b, n_used)
         for u in s.used[:n_used]:
-            _look_outside(bun, net, s, u)
+            looked += _look_outside(bun, net, s, u)
         water_fill(bun, net, s, n, n_used)
         grown = n
         for u in s.used[:n_used]:
             grown = _join_broken(bun, net, s, u, grown)
+        work += looked * _LOOK
         if grown == n:
             return n, n_used
         n = grown
@@ -144,7 +167,7 @@ def untouched_level(bun: Bundles, net: Uses, k: int) -> float:
             if bun.uncapped[b] == 0:
                 floor = min(floor, max(0.0, bun.cap_sum[b]) / weight_in(bun, b))
             x = b << net.tally[SHIFT]
-            for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+            for y in range(x, net.end_hop[b]):
                 u = net.of_hop[y]
                 weight = 0.0
                 z = net.first_hop[u]
@@ -163,9 +186,13 @@ def fill_whole(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> tup
     n, n_used = 0, 0
     b = net.newest[k]
     while b >= 0:
+        held = net.bottleneck[b]
+        if held >= 0 and net.entry[held] <= 0.0 and bun.level[b] <= 0.0 and not net.seed[b]:
+            b = net.next_peer[b]
+            continue
         if bun.level[b] < floor and net.bottleneck[b] != NOTHING:
             x = b << net.tally[SHIFT]
-            for y in range(x, x + bun.path_ptr[bun.path[b] + 1] - bun.path_ptr[bun.path[b]]):
+            for y in range(x, net.end_hop[b]):
                 u = net.of_hop[y]
                 n_used = touch(net, s, u, n_used)
                 s.residual[u] -= bun.total[b]

@@ -50,8 +50,9 @@ class Uses(NamedTuple):
     floor         of a class: bundles of a lower level than this are as max-min wants them
     pause, wait   of a class: how often to compute its rates as a whole, now and after the next vain try
     awake         heap, by place, of the classes with something to do (is_awake)
+    end_hop       hops of a bundle end before this one
     class_of      class of a bundle that is on its links, else NOTHING
-    bottleneck    the use that holds a bundle at its level, or BY_CAP
+    bottleneck    the use that holds a bundle at its level, or BY_CAP; `n_held` of a use counts whom it holds
     seeded        the N_SEEDS bundles that are seeds (`seed` says why) and not chained yet
     share         [0]: how much of a class may be repaired before it is cheaper to compute the whole class
     """
@@ -62,6 +63,7 @@ class Uses(NamedTuple):
     link: Ints
     cls: Ints
     first_hop: Ints
+    n_held: Ints
     earlier: Ints
     later: Ints
     entry: Floats
@@ -84,6 +86,7 @@ class Uses(NamedTuple):
     wait: Ints
     awake: Ints
     is_awake: np.ndarray
+    end_hop: Ints
     class_of: Ints
     next_peer: Ints
     last_peer: Ints
@@ -111,6 +114,7 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         link=ints(n_uses),
         cls=ints(n_uses),
         first_hop=ints(n_uses),
+        n_held=ints(n_uses),
         earlier=ints(n_uses),
         later=ints(n_uses),
         entry=np.zeros(n_uses),
@@ -133,6 +137,7 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         wait=ints(n_flows),
         awake=ints(n_flows),
         is_awake=np.zeros(n_flows, np.int8),
+        end_hop=ints(n_flows),
         class_of=ints(n_flows),
         next_peer=ints(n_flows),
         last_peer=ints(n_flows),
@@ -303,11 +308,22 @@ def _use_of(bun: Bundles, net: Uses, link: int, k: int) -> int:
     net.link[u] = link
     net.cls[u] = k
     net.first_hop[u] = NOTHING
+    net.n_held[u] = 0
     net.is_dirty[u] = 0
     net.load[u] = 0.0
     link_use(net, u)
     net.entry[u] = offered(bun, net, u)
     return int(u)
+
+
+@inner
+def hold(net: Uses, b: int, bottleneck: int) -> None:
+    """Note what holds bundle b at its level from now on."""
+    if net.bottleneck[b] >= 0:
+        net.n_held[net.bottleneck[b]] -= 1
+    if bottleneck >= 0:
+        net.n_held[bottleneck] += 1
+    net.bottleneck[b] = bottleneck
 
 
 @inner
@@ -333,6 +349,7 @@ def put_on_links(bun: Bundles, net: Uses, b: int, k: int) -> None:
             net.before[other] = x
         net.first_hop[u] = x
         x += 1
+    net.end_hop[b] = x
 
 
 @inner
@@ -340,6 +357,7 @@ def take_off_links(bun: Bundles, net: Uses, b: int) -> None:
     """Undo `put_on_links`, and have all looked at that the bundle leaves behind."""
     k = net.class_of[b]
     net.class_of[b] = NOTHING
+    hold(net, b, NOTHING)
     before, after = net.last_peer[b], net.next_peer[b]
     if before >= 0:
         net.next_peer[before] = after
@@ -349,7 +367,7 @@ def take_off_links(bun: Bundles, net: Uses, b: int) -> None:
         net.last_peer[after] = before
     net.size[k] -= 1
     x = b << net.tally[SHIFT]
-    for _ in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
+    while x < net.end_hop[b]:
         u, previous, following = net.of_hop[x], net.before[x], net.after[x]
         if previous >= 0:
             net.after[previous] = following
