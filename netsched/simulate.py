@@ -36,7 +36,7 @@ from netsched.reports import Reports, reports_for
 from netsched.routes import Routes, route
 from netsched.uses import Uses, open_uses
 
-_REPAIRED = 0.5
+_REPAIRED = 0.1
 """Of a class: where a repair would have to look at more of its bundles, computing all is cheaper."""
 
 _SLICE = 20_000
