@@ -38,5 +38,5 @@ def test_the_page_states_what_the_whole_trace_gives(scheduler: str) -> None:
 
 
 def test_every_scheduler_of_the_page_has_its_row() -> None:
-    for scheduler in ("fair", "fifo", "fifo-lm", "sebf", "sincronia", "aalo"):
+    for scheduler in ("fair", "fifo", "fifo-lm", "sebf", "sincronia", "aalo", "philae"):
         assert len(row(scheduler)) == 5

@@ -27,9 +27,10 @@ class Philae:
     thin limit of 7 are the released simulator's.
 
     INFERRED. A coflow's size is its number of flows times the mean of those that have ended, whichever they
-    are; as many as it should have pilots are enough. The bytes left are at least one mean flow, so that a
-    coflow that was taken for too small is not put before all others. Contention is the number of coflows with
-    which it shares a link. `pilots` of 1 % is from memory (the simulator has a constant of 5 %). Pilots are a
+    are; as many as it should have pilots are enough. The bytes left are that mean times the flows that have
+    not ended, whatever they have sent: less what is sent, a coflow that was taken for too small would go first
+    for good (mean completion time on the public trace: 60 s instead of 24 s). Contention is the number of
+    coflows with which it shares a link. `pilots` of 1 % is from memory (the simulator has a constant of 5 %). Pilots are a
     fixed scattered choice by flow number, not those of the least busy ports. Flows of a rank share max-min.
 
     Looked at when a coflow comes or ends and, as in the paper, when a pilot does (or another flow of a coflow
@@ -71,7 +72,7 @@ class Philae:
         mean = _mean_of_ended(view)
         if view.queues is None:
             n = len(coflows)
-            left = np.maximum(mean * coflows.n_flows - coflows.sent, mean)
+            left = mean * (coflows.n_flows - coflows.n_finished)
             place = np.arange(n)
             known = np.flatnonzero(~thin & ~sampling)
             if len(known) > 1:
