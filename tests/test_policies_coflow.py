@@ -402,7 +402,7 @@ def test_many_pairs_are_found_like_few(monkeypatch):
 
 def test_philae_sends_pilots_first_then_the_coflow_that_they_show_to_be_shorter():
     # One link; of two flows each, one is the pilot. A: 2 x 4 B, B: 2 x 1 B. A's pilot until 4 s, B's until
-    # 5 s. Then B has 2 * 1 - 1 = 1 B left, A 2 * 4 - 4 = 4 B: B ends at 6 s, A at 10 s.
+    # 5 s. Then B has one flow of 1 B left, A one of 4 B: B ends at 6 s, A at 10 s.
     case = Case(4)
     case.coflow((0, 1, 4.0), (0, 1, 4.0))
     case.coflow((0, 1, 1.0), (0, 1, 1.0))
@@ -429,6 +429,27 @@ def test_philae_weighs_what_is_left_by_contention():
     # Were the second alone at its ports, it would go first: 3, 4, 9 B.
     view = known_view([(0, 1, 9.0)], [(2, 3, 9.0)], [(4, 5, 9.0)], means=(4.0, 3.0, 9.0))
     assert Philae(thin=1, pilots=0.5)(view).rank.argsort().tolist() == [1, 0, 2]
+
+
+def test_philae_does_not_take_a_coflow_for_done_that_has_sent_more_than_was_expected():
+    # Means of 2 and 3 B, one flow of each still active: the first goes first. It stays first with 1.5 B sent,
+    # and with 5 B (its flow is larger than its pilot) it has no less than a mean flow left: still 2 against 3.
+    view = known_view([(0, 1, 9.0)], [(0, 1, 9.0)], means=(2.0, 3.0))
+    for more in (0.0, 1.5, 5.0):
+        seen = replace(
+            view,
+            flows=replace(view.flows, sent=np.array([more, 0.0])),
+            coflows=replace(view.coflows, sent=view.coflows.sent + np.array([more, 0.0])),
+        )
+        assert Philae(thin=1, pilots=0.5)(seen).rank.argsort().tolist() == [0, 1]
+    # Taken off what is sent, 6 * 2 - 11 = 1 B would put six flows of 2 B before one of 3 B.
+    view = replace(view, coflows=replace(view.coflows, n_flows=np.array([6, 2])))
+    seen = replace(
+        view,
+        flows=replace(view.flows, sent=np.array([9.0, 0.0])),
+        coflows=replace(view.coflows, sent=np.array([11.0, 3.0])),
+    )
+    assert Philae(thin=1, pilots=0.1)(seen).rank.argsort().tolist() == [1, 0]
 
 
 def known_view(*coflows: list[tuple[int, int, float]], means: tuple[float, ...]) -> View:

@@ -28,10 +28,11 @@ class Philae:
 
     INFERRED. A coflow's size is its number of flows times the mean of those that have ended, whichever they
     are; as many as it should have pilots are enough. The bytes left are that mean times the flows that have
-    not ended, whatever they have sent: less what is sent, a coflow that was taken for too small would go first
-    for good (mean completion time on the public trace: 60 s instead of 24 s). Contention is the number of
-    coflows with which it shares a link. `pilots` of 1 % is from memory (the simulator has a constant of 5 %). Pilots are a
-    fixed scattered choice by flow number, not those of the least busy ports. Flows of a rank share max-min.
+    not ended, whatever they have sent: less what is sent, a coflow taken for too small would go first for
+    good (mean completion time on the public trace: 60 s instead of 24 s). Contention is the number of coflows
+    with which it shares a link. `pilots` of 1 % is from memory (the simulator has a constant of 5 %). Pilots
+    are a fixed scattered choice by flow number, not those of the least busy ports. Flows of a rank share
+    max-min.
 
     Looked at when a coflow comes or ends and, as in the paper, when a pilot does (or another flow of a coflow
     that is being sampled: it tells as much).
