@@ -433,7 +433,7 @@ def test_philae_weighs_what_is_left_by_contention():
 
 def test_philae_does_not_take_a_coflow_for_done_that_has_sent_more_than_was_expected():
     # Means of 2 and 3 B, one flow of each still active: the first goes first. It stays first with 1.5 B sent,
-    # and with 5 B (its flow is larger than its pilot) it has no less than a mean flow left: still 2 against 3.
+    # and with 5 B (more than the mean) it still has no less than a mean flow left: 2 against 3.
     view = known_view([(0, 1, 9.0)], [(0, 1, 9.0)], means=(2.0, 3.0))
     for more in (0.0, 1.5, 5.0):
         seen = replace(
