@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from netsched.errors import PolicyError
-from netsched.model import BEST_EFFORT, Control, Event, Ints, Plan, Policy, View
+from netsched.model import BEST_EFFORT, PLAN_COLUMNS, Control, Event, Ints, Plan, Policy, View
 
 
 def decide(policy: Policy, view: View, queues: int | None) -> Plan:
@@ -94,8 +94,7 @@ def _without_sizes(view: View) -> View:
 
 
 def _check(policy: Policy, plan: Plan, n: int) -> None:
-    columns = ("rank", "reserve", "rate", "weight", "not_before", "path")
-    for name in columns:
+    for name in PLAN_COLUMNS:
         column = getattr(plan, name)
         if not isinstance(column, np.ndarray) or column.shape != (n,):
             got = getattr(column, "shape", type(column).__name__)

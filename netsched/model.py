@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -256,6 +256,10 @@ class Plan:
     path: Ints
     review_in: float = float("inf")
     watch: npt.NDArray[np.bool_] | None = None
+
+
+PLAN_COLUMNS: Final = ("rank", "reserve", "rate", "weight", "not_before", "path")
+"""The columns of a Plan that have one value per flow, always."""
 
 
 class Policy(Protocol):

@@ -18,6 +18,7 @@ from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.membership import insert_all
 from netsched.model import (
+    PLAN_COLUMNS,
     Connections,
     Control,
     Event,
@@ -260,8 +261,7 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
 
 
 def _rows(plan: Plan, rows: np.ndarray) -> Plan:
-    columns = ("rank", "reserve", "rate", "weight", "not_before", "path")
-    return replace(plan, **{name: getattr(plan, name)[rows] for name in columns})
+    return replace(plan, **{name: getattr(plan, name)[rows] for name in PLAN_COLUMNS})
 
 
 def _write(run: _Run, flows: Ints, plan: Plan) -> None:
@@ -298,6 +298,7 @@ def _outcome(run: _Run, wall: float) -> Outcome:
         fidelity={"valid": True, "reasons": []},
         mechanisms={
             "rates": "fluid: strict priority between classes, weighted max-min inside one",
+            "reserves": "booked before classes share; sebf books only where classes are unlimited",
             "events": int(bun.count[bundles.N_EVENTS]),
             "allocations": int(bun.count[bundles.N_ALLOCATIONS]),
             "repairs": int(bun.count[bundles.N_REPAIRS]),

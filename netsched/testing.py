@@ -17,6 +17,7 @@ from netsched.control import decide
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import (
+    PLAN_COLUMNS,
     CoflowView,
     Connections,
     Control,
@@ -36,7 +37,6 @@ from netsched.routes import gather, route
 from netsched.simulate import simulate
 from netsched.workloads.builder import Node, WorkloadBuilder
 
-_COLUMNS: Final = ("rank", "reserve", "rate", "weight", "not_before", "path")
 _QUEUES: Final = (None, 8, 3)
 _PATIENCE: Final = 100.0
 """A flow that has not ended after this many times what all flows take one after the other never will."""
@@ -169,7 +169,7 @@ def _check_plans(policy: Policy, views: list[View], rng: np.random.Generator) ->
 def _check_local(policy: Policy, view: View, plan: Plan) -> None:
     for row in range(len(view.flows)):
         alone = decide(policy, only(view, np.array([row])), view.queues)
-        wrong = [name for name in _COLUMNS if getattr(alone, name)[0] != getattr(plan, name)[row]]
+        wrong = [name for name in PLAN_COLUMNS if getattr(alone, name)[0] != getattr(plan, name)[row]]
         if wrong:
             raise PolicyError(
                 f"policy {policy.name}: it is local, but plan.{wrong[0]} of flow {view.flows.id[row]} is "
@@ -197,7 +197,7 @@ def _arrays(view: View) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _equal(a: Plan, b: Plan) -> bool:
-    same = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in _COLUMNS)
+    same = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in PLAN_COLUMNS)
     watch = [plan.watch.tolist() if plan.watch is not None else None for plan in (a, b)]
     return same and a.review_in == b.review_in and watch[0] == watch[1]
 

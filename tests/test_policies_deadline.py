@@ -20,7 +20,7 @@ from netsched.errors import ScenarioError
 from netsched.fabric import Fabric
 from netsched.fabrics import build
 from netsched.metrics import coflows as coflow_table
-from netsched.model import BEST_EFFORT, Control, Event, Plan, Spec, View, Workload
+from netsched.model import BEST_EFFORT, PLAN_COLUMNS, Control, Event, Plan, Spec, View, Workload
 from netsched.policies import make
 from netsched.policies.fair import Fair
 from netsched.policies.sebf import Sebf
@@ -286,7 +286,7 @@ def test_its_plan_is_a_function_of_the_view(queues):
     run(crowd(1), star(6, 1.0), spy, queues=queues)
     for view, plan in reversed(spy.seen):
         again = VarysDeadline()(view)
-        for column in ("rank", "reserve", "rate", "weight", "not_before", "path"):
+        for column in PLAN_COLUMNS:
             np.testing.assert_array_equal(getattr(again, column), getattr(plan, column))
 
 

@@ -258,6 +258,7 @@ def _outcome(
                 "queues": f"{cast.queues} DSCP classes per port",
                 "marking": "netsched-agent, IP_TOS and SO_PRIORITY by SCM_RIGHTS, before the first byte",
                 "acknowledgements": "DSCP 44, in the queue of class 0",
+                "reserves": "none: classes give order, not rates; sebf books none, other plans are refused",
                 "rate caps": "token bucket per connection, in the sender",
                 "window": f"{crew.WINDOW_S * 1e3:g} ms of the slowest NIC's rate per connection",
                 "chunk_bytes": cast.emulation.chunk,
