@@ -66,6 +66,16 @@ def space() -> Iterator[Space]:
 
 
 @contextlib.contextmanager
+def with_ports(*names: str) -> Iterator[Space]:
+    """A namespace with the named ports, whose other ends lead nowhere."""
+    with space() as made:
+        for name in names:
+            made.ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
+            made.ip("link", "set", name, "up")
+        yield made
+
+
+@contextlib.contextmanager
 def wire(mtu: int = 1500) -> Iterator[tuple[Space, Space]]:
     """Two namespaces joined by a veth pair: `left` (10.9.0.1, fd09::1) and `right` (10.9.0.2, fd09::2)."""
     with space() as one, space() as two:

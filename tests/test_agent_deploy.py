@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from namespaces import space
+from namespaces import with_ports
 from test_hostagent import OURS, QUEUE, ROOT, command
 
 from hostagent.__main__ import _parser
@@ -130,9 +130,7 @@ CAP_NET_ADMIN = 1 << 12
 
 @pytest.fixture(scope="module")
 def host():
-    with space() as made:
-        made.ip("link", "add", "eth0", "type", "veth", "peer", "name", "peer")
-        made.ip("link", "set", "eth0", "up")
+    with with_ports("eth0") as made:
         yield made
 
 

@@ -6,7 +6,7 @@ import json
 import socket
 
 import pytest
-from namespaces import Space, space, within
+from namespaces import Space, with_ports, within
 
 from hostagent.config import parse
 from hostagent.queues import Ports
@@ -59,10 +59,7 @@ DRIFT = {
 
 @pytest.fixture(scope="module")
 def host():
-    with space() as made:
-        for name in ("eth0", "eth1"):
-            made.ip("link", "add", name, "type", "veth", "peer", "name", f"{name}p")
-            made.ip("link", "set", name, "up")
+    with with_ports("eth0", "eth1") as made:
         yield made
 
 

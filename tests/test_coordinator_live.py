@@ -18,11 +18,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from agent_pages import free_port
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from namespaces import Space, wire
-from test_agent_outside import free_port
 from test_hostagent import BASE, agent
 
 from hostagent import client

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from namespaces import Space, space
+from namespaces import Space, with_ports
 
 from hostagent import client, protocol, tagging
 from hostagent.client import AgentError
@@ -328,9 +328,7 @@ def test_another_user_is_refused_unless_allowed_and_then_only_its_classes():
 
 @pytest.fixture(scope="module")
 def host():
-    with space() as made:
-        made.ip("link", "add", "eth0", "type", "veth", "peer", "name", "peer")
-        made.ip("link", "set", "eth0", "up")
+    with with_ports("eth0") as made:
         yield made
 
 
@@ -402,16 +400,16 @@ def wait_for(true):
 
 @pytest.mark.root
 def test_foreign_queues_and_missing_interfaces_are_refused_all_at_once_and_nothing_is_touched(tmp_path, host):
-    host.run("tc", "qdisc", "add", "dev", "peer", "root", "handle", "5:", "pfifo")
+    host.run("tc", "qdisc", "add", "dev", "eth0p", "root", "handle", "5:", "pfifo")
     before = host.run("tc", "qdisc", "show")
-    two = [*QUEUE["interfaces"], {"name": "peer", "rate": "1Gbit/s"}, {"name": "eth7", "rate": "1Gbit/s"}]
+    two = [*QUEUE["interfaces"], {"name": "eth0p", "rate": "1Gbit/s"}, {"name": "eth7", "rate": "1Gbit/s"}]
     file = tmp_path / "agent.yaml"
     file.write_text(json.dumps(QUEUE | {"interfaces": two, "api": {"socket": str(tmp_path / "s")}}))
     done = command(*host.argv(sys.executable, "-m", "hostagent", "run", "--config", str(file)))
     after = host.run("tc", "qdisc", "show")
-    host.run("tc", "qdisc", "del", "dev", "peer", "root")
+    host.run("tc", "qdisc", "del", "dev", "eth0p", "root")
     assert done.returncode == 3
-    assert "interface peer" in done.stderr and "interface eth7" in done.stderr
+    assert "interface eth0p" in done.stderr and "interface eth7" in done.stderr
     assert "Traceback" not in done.stderr
     assert after == before
     assert not (tmp_path / "s").exists()

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import pytest
-from namespaces import Space, space
+from namespaces import Space, with_ports
 
 from netsched import marking, ports, qdisc
 from netsched.netlink import NetlinkError, open_netns
@@ -73,9 +73,7 @@ def test_differences_name_the_class_both_values_and_their_units():
 
 @pytest.fixture(scope="module")
 def host():
-    with space() as made:
-        made.ip("link", "add", "port", "type", "veth", "peer", "name", "peer")
-        made.ip("link", "set", "port", "up")
+    with with_ports("port") as made:
         yield made
 
 
