@@ -28,6 +28,15 @@ def decide(policy: Policy, view: View, queues: int | None) -> Plan:
     return replace(plan, rank=fit(plan.rank, queues))
 
 
+def check_sockets(policy: Policy, plan: Plan) -> None:
+    """PolicyError for what real connections cannot do, so that nobody seems to do it."""
+    if (plan.weight != 1.0).any() or (plan.path >= 0).any() or plan.reserve.any():
+        raise PolicyError(
+            f"policy {policy.name}: plans with weights, reserves or paths cannot be carried out by TCP "
+            "sockets: connections of one class share equally, and a connection keeps its path"
+        )
+
+
 def fixed_classes(rank: Ints, queues: int | None) -> Ints:
     """Ranks as hardware classes whatever else is ranked: a rank is its class, the last takes the rest."""
     return rank if queues is None else np.minimum(rank, queues - 1)
@@ -119,6 +128,11 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
         raise PolicyError(f"policy {policy.name}: plan.watch must be None or an array of {n} truth values")
     if not plan.review_in > 0:
         raise PolicyError(f"policy {policy.name}: plan.review_in is {plan.review_in} s, must be more than 0")
+    if policy.local and plan.review_in != math.inf:
+        raise PolicyError(
+            f"policy {policy.name}: a local policy is asked once per flow, but its plan wants a "
+            f"review in {plan.review_in} s; make it local = False"
+        )
 
 
 def _check_reserve(policy: Policy, view: View, plan: Plan) -> None:

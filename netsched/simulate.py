@@ -198,11 +198,6 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.now, happened)
     plan = decide(run.policy, seen, run.fixed.queues)
     run.decisions += 1
-    if plan.review_in != np.inf:
-        raise PolicyError(
-            f"policy {run.policy.name}: a local policy is asked once per flow, but its plan wants a "
-            f"review in {plan.review_in} s; make it local = False"
-        )
     _write(run, fresh, plan)
     insert_all(run.bundles, run.uses, fresh)
     if (plan.not_before > run.now).any():

@@ -357,7 +357,7 @@ def test_every_policy_of_the_simulator_plans_for_agents_or_is_refused(name):
     try:
         what.turn(0.0)
     except PolicyError as error:
-        assert "weights, reserves or paths cannot be carried out by agents" in str(error)
+        assert "weights, reserves or paths cannot be carried out by TCP sockets" in str(error)
         return
     for agent in (host, other):
         shares = told(what, agent, 0.0)
@@ -426,7 +426,7 @@ def test_a_plan_that_agents_cannot_carry_out_is_an_error_and_not_half_done():
 
     what = planner(Weighted())
     what.hear(join(what, "h1"), Report(flows=(flow(1, "a", 1e6),)), 0.0)
-    with pytest.raises(PolicyError, match="cannot be carried out by agents"):
+    with pytest.raises(PolicyError, match="cannot be carried out by TCP sockets"):
         what.turn(0.0)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from hostagent import logs
-from netsched.control import Cadence, decide, interim_class
+from netsched.control import Cadence, check_sockets, decide, interim_class
 from netsched.coordinator.picture import Camera, Picture
 from netsched.coordinator.registry import Host, Registry
 from netsched.coordinator.table import Flow
@@ -30,7 +30,6 @@ from netsched.coordinator.wire import (
     Report,
     Share,
 )
-from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import Control, Event, Plan, Policy
 
@@ -172,22 +171,11 @@ class Planner:
     def _decide(self, shown: list[int] | None, now: float, happened: Event) -> Decision:
         picture = self._camera.take(self.registry, shown, now, happened, self._class_of)
         plan = decide(self.policy, picture.view, self._network.queues)
-        self._check(plan)
+        check_sockets(self.policy, plan)
         if plan.watch is not None:
             self.registry.table.rows["watched"][picture.slots] = plan.watch
         self.decisions += 1
         return Decision(picture, plan)
-
-    def _check(self, plan: Plan) -> None:
-        """PolicyError for what neither sockets nor jobs can do; a coordinator must not seem to do it."""
-        name = self.policy.name
-        if (plan.weight != 1.0).any() or (plan.path >= 0).any() or plan.reserve.any():
-            raise PolicyError(
-                f"policy {name}: plans with weights, reserves or paths cannot be carried out by agents: "
-                "TCP connections of one class share equally, and a connection keeps its path"
-            )
-        if self.policy.local and plan.review_in != math.inf:
-            raise PolicyError(f"policy {name}: a local policy is asked once per flow and has no review")
 
     def _ride_along(self, fresh: list[Flow]) -> None:
         """Give new flows that no decision covers yet the class of their coflow."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsched import ledger as books
-from netsched.control import Cadence, decide, interim_class
+from netsched.control import Cadence, check_sockets, decide, interim_class
 from netsched.emulation import wire
 from netsched.errors import EmulationError, PolicyError
 from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
@@ -188,13 +188,7 @@ def _release(play: Play, now: float) -> None:
     play.started += len(fresh)
     if play.policy.local:
         if len(fresh):
-            plan = _decide(play, fresh, now, happened)
-            if plan.review_in != np.inf:
-                raise PolicyError(
-                    f"policy {play.policy.name}: a local policy is asked once per flow, but its plan wants a "
-                    f"review in {plan.review_in} s; make it local = False"
-                )
-            _apply(play, fresh, plan, now)
+            _apply(play, fresh, _decide(play, fresh, now, happened), now)
     else:
         play.cadence.note(happened)
         _coordinate(play, fresh, now)
@@ -226,11 +220,7 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
         known=None if play.reports is None else play.reports.at(now),
     )
     plan = decide(play.policy, seen, play.fixed.queues)
-    if (plan.weight != 1.0).any() or (plan.path >= 0).any() or plan.reserve.any():
-        raise PolicyError(
-            f"policy {play.policy.name}: plans with weights, reserves or paths cannot be emulated: TCP "
-            "connections of one queue share equally, and a connection keeps its path"
-        )
+    check_sockets(play.policy, plan)
     play.decisions += 1
     if plan.watch is not None:
         play.ledger.watched[flows] = plan.watch

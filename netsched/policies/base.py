@@ -1,4 +1,4 @@
-"""What policies share: making a plan of columns, and the bottleneck of a coflow."""
+"""What policies share: a plan of columns, the bottleneck of a coflow, its place among few classes."""
 
 from __future__ import annotations
 

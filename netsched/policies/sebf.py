@@ -27,10 +27,10 @@ class Sebf:
     Asked again when flows are released or a coflow ends; the paper's own system does so on coflow
     arrival and completion, which is the same where all flows of a coflow are released together.
 
-    Hardware classes give order but no reserves. With only so many of them a coflow gets, when it comes,
-    one between those of its neighbours in the order, and keeps it; where there is none between them, it
-    shares the nearer one's. INFERRED (the paper has no classes): bytes under way keep the class that they
-    left with and would be overtaken if their coflow moved.
+    Hardware classes give order but no reserves. With only so many of them a coflow gets, when it comes, the
+    one that costs least by `classes_in_order`, as a rule between those of its neighbours in the order, and
+    keeps it. INFERRED (the paper has no classes): bytes under way keep the class that they left with and
+    would be overtaken if their coflow moved.
     """
 
     name: ClassVar[str] = "sebf"

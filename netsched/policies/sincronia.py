@@ -29,8 +29,8 @@ class Sincronia:
     not carry over. The control's `period` gathers arrivals, in steps of one length. An order stays when a
     coflow ends: it is as good for those that are left, and the proof is of one order.
 
-    Where the hardware has only so many classes, a coflow gets, when it comes, one between those of its
-    neighbours in the order, and keeps it. INFERRED, and not what the authors' program does: it deals out
+    Where the hardware has only so many classes, a coflow gets, when it comes, the one that costs least by
+    `classes_in_order`, and keeps it. INFERRED, and not what the authors' program does: it deals out
     priority max(7 - place, 0) anew. But bytes under way keep the class that they left with: where coflows
     moved up at each release, the emulation's stages took a fifth longer than the simulator says.
     """
