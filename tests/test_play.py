@@ -349,7 +349,7 @@ def test_a_local_policy_cannot_ask_for_a_review_as_in_the_simulator(stand):
 
 
 def test_weights_cannot_be_emulated(stand):
-    with pytest.raises(PolicyError, match="plans with weights, reserves or paths cannot be carried out by TCP"):
+    with pytest.raises(PolicyError, match="weights, reserves or paths cannot be carried out by TCP"):
         perform(stand, two_flows(), Table(weight={0: 2.0}))
 
 
