@@ -9,14 +9,11 @@ import numpy as np
 
 from netsched.allocate import Scratch
 from netsched.bundles import (
+    BLOCK,
     DIRTY,
-    HEAPED,
-    HIGH,
     IN_FLIGHT,
-    N_CHANGED,
     N_EVENTS,
     N_FREED,
-    N_HEAP,
     NOWHERE,
     Bundles,
     catch_up,
@@ -25,7 +22,7 @@ from netsched.bundles import (
     free_reserve,
     pop_root,
 )
-from netsched.dues import drop_outdated, next_due, note_changed, pop_due, push_due
+from netsched.dues import next_due, put_due
 from netsched.jit import inner, kernel
 from netsched.ledger import EVENTS, FRESH, NODES_LEFT, Ledger, finish_node, fire_timer, next_timer, push_timer
 from netsched.membership import close_bundle, lose, redo
@@ -68,26 +65,21 @@ def _end_due_flows(led: Ledger, bun: Bundles, net: Uses, b: int) -> None:
         if bun.count[N_FREED] or not bun.uncapped[b] or weight != bun.unit_weight[b]:
             bun.unit_weight[b] = weight
             redo(bun, net, b)
-    bun.due[b] = due_of(bun, b)
-    push_due(bun, b)
+    put_due(bun, b, due_of(bun, b))
 
 
 @inner
-def _end_scanned(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
-    for b in range(bun.count[HIGH]):
-        while bun.due[b] <= horizon:
-            _end_due_flows(led, bun, net, b)
-
-
-@inner
-def _end_heaped(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
-    while True:
-        drop_outdated(bun)
-        if not bun.count[N_HEAP] or bun.heap_at[0] > horizon:
-            return
-        b = bun.heap[0]
-        pop_due(bun)
-        _end_due_flows(led, bun, net, b)
+def _end_due(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
+    """End all flows that are due by `horizon`. The blocks must have been looked at since a `due` changed."""
+    for region in range(len(bun.region_due)):
+        if bun.region_due[region] > horizon:
+            continue
+        for block in range(region << BLOCK, min((region + 1) << BLOCK, len(bun.block_due))):
+            if bun.block_due[block] > horizon:
+                continue
+            for b in range(block << BLOCK, min((block + 1) << BLOCK, len(bun.due))):
+                while bun.due[b] <= horizon:
+                    _end_due_flows(led, bun, net, b)
 
 
 @kernel
@@ -104,12 +96,9 @@ def advance(
             return True
         if not led.count[NODES_LEFT]:
             return False
-        changed = 0
         if bun.count[DIRTY]:
             reallocate(bun, net, s)
-            note_changed(bun)
-            changed = bun.count[N_CHANGED]
-        at = min(next_due(bun, changed), next_timer(led))
+        at = min(next_due(bun), next_timer(led))
         if at > until:
             bun.clock[0] = max(bun.clock[0], until)
             return True
@@ -121,8 +110,5 @@ def advance(
         horizon = t + 1e-12 * t
         while next_timer(led) <= horizon:
             fire_timer(led, t)
-        if bun.count[HEAPED]:
-            _end_heaped(led, bun, net, horizon)
-        else:
-            _end_scanned(led, bun, net, horizon)
+        _end_due(led, bun, net, horizon)
     return True

@@ -8,7 +8,7 @@ The virtual clock is that of fair queueing (Demers, Keshav, Shenker, SIGCOMM 198
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,11 @@ NOWHERE, IN_FLIGHT = -1, -2
 
 # Positions in Bundles.count: UNSORTED where `Uses` does not hold all bundles in their classes, STALE where it
 # does and no rates have been computed since.
-N_ACTIVE, N_FREE, DIRTY, HEAPED, N_HEAP, N_ALLOCATIONS, N_EVENTS = range(7)
-UNSORTED, STALE, N_CHANGED, N_REPAIRS, N_WHOLE, HIGH, TOP, N_FREED, N_SCANS = range(7, 16)
+N_ACTIVE, N_FREE, DIRTY, N_ALLOCATIONS, N_EVENTS, N_STALE_BLOCKS, UNSORTED = range(7)
+STALE, N_REPAIRS, N_WHOLE, TOP, N_FREED = range(7, 12)
+
+BLOCK: Final = 6
+"""A block is 2^BLOCK slots, a region as many blocks."""
 
 ALONE = -1
 """The group of a bundle that holds one flow with claims of its own and that no other flow may join."""
@@ -40,13 +43,14 @@ class Bundles(NamedTuple):
     unit_rate     bytes/s of each connection, as last allocated
     total, level  bytes/s of the bundle and of each unit of weight, as last allocated, beyond the reserves
     due           when the bundle's first flow ends at that rate
+    block_due, region_due   the least `due` of each block and region, as of the last look; `stale` lists the
+                  N_STALE_BLOCKS blocks (is_stale) in which one has changed since
     root          the flow with the smallest tag: root of a pairing heap in child/sibling
     path_of_flow, rank, weight, reserve, cap, group, alone, not_before: what the plan and the transport say of
                   a flow (`cap` bounds what it gets beyond its reserve);
                   flows of equal (group, rank) share a bundle, except one that is alone
     latency       seconds from a flow's last byte sent to its last byte received
     left          bytes a flow still had when `settle_left` last looked, or at its release
-    changed       the N_CHANGED bundles whose rate the last allocation changed
     unbooked      bytes/s of each link that no reserve takes; `freed` lists the N_FREED links (is_freed) of
                   which that has grown since the last allocation
     """
@@ -68,12 +72,14 @@ class Bundles(NamedTuple):
     total: Floats
     level: Floats
     due: Floats
+    block_due: Floats
+    region_due: Floats
+    stale: Ints
+    is_stale: np.ndarray
     root: Ints
     place: Ints
     active: Ints
     free: Ints
-    heap: Ints
-    heap_at: Floats
     bundle_of: Ints
     tag: Floats
     child: Ints
@@ -88,7 +94,6 @@ class Bundles(NamedTuple):
     alone: np.ndarray
     not_before: Floats
     latency: Floats
-    changed: Ints
     unbooked: Floats
     freed: Ints
     is_freed: np.ndarray
@@ -113,6 +118,7 @@ def open_bundles(
 ) -> Bundles:
     """Empty bundles over the given flows and paths (CSR of link ids), at time 0."""
     n = len(sizes)
+    blocks = (n >> BLOCK) + 1
 
     def ints(m: int, value: int = 0) -> Ints:
         return np.full(m, value, np.int64)
@@ -135,12 +141,14 @@ def open_bundles(
         total=np.zeros(n),
         level=np.zeros(n),
         due=np.full(n, np.inf),
+        block_due=np.full(blocks, np.inf),
+        region_due=np.full((blocks >> BLOCK) + 1, np.inf),
+        stale=ints(blocks),
+        is_stale=np.zeros(blocks, np.int8),
         root=ints(n, NO_FLOW),
         place=ints(n),
         active=ints(n),
         free=np.arange(n - 1, -1, -1, dtype=np.int64),
-        heap=ints(2 * n + 16),
-        heap_at=np.zeros(2 * n + 16),
         bundle_of=ints(n, NOWHERE),
         tag=np.zeros(n),
         child=ints(n, NO_FLOW),
@@ -155,7 +163,6 @@ def open_bundles(
         alone=np.zeros(n, np.int8),
         not_before=np.full(n, -np.inf),
         latency=latency,
-        changed=ints(n),
         unbooked=capacity.astype(np.float64),
         freed=ints(len(capacity)),
         is_freed=np.zeros(len(capacity), np.int8),
@@ -163,7 +170,7 @@ def open_bundles(
         path_ptr=path_ptr,
         path_links=path_links,
         capacity=capacity,
-        count=ints(16),
+        count=ints(12),
         clock=np.zeros(1),
         queued=np.array([1 if queued else 0], np.int8),
     )

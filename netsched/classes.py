@@ -6,7 +6,7 @@ A plan that changes claims or who is in which class needs that; what else happen
 from __future__ import annotations
 
 from netsched.allocate import Scratch, sort_by
-from netsched.bundles import HIGH, N_ACTIVE, STALE, TOP, UNSORTED, Bundles
+from netsched.bundles import N_ACTIVE, STALE, TOP, UNSORTED, Bundles
 from netsched.jit import inner
 from netsched.model import BEST_EFFORT, Ints
 from netsched.order import class_named
@@ -60,13 +60,11 @@ def _sort(order: Ints, cls: Ints, s: Scratch) -> None:
 def tidy_slots(bun: Bundles) -> None:
     """Put active and free slots in ascending order: what is looked at together lies together then."""
     n_active, n_free = 0, len(bun.free) - bun.count[TOP]
-    bun.count[HIGH] = 0
     for b in range(bun.count[TOP]):
         if bun.members[b]:
             bun.active[n_active] = b
             bun.place[b] = n_active
             n_active += 1
-            bun.count[HIGH] = b + 1
     for b in range(bun.count[TOP] - 1, -1, -1):
         if bun.members[b] == 0:
             bun.free[n_free] = b

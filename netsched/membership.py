@@ -10,7 +10,6 @@ import numpy as np
 from netsched.bundles import (
     ALONE,
     DIRTY,
-    HIGH,
     N_ACTIVE,
     N_FREE,
     NO_BUNDLE,
@@ -25,7 +24,7 @@ from netsched.bundles import (
     due_of,
     meld,
 )
-from netsched.dues import push_due
+from netsched.dues import put_due
 from netsched.jit import inner, kernel
 from netsched.model import Ints
 from netsched.order import class_named
@@ -64,12 +63,11 @@ def _new_bundle(bun: Bundles, net: Uses, f: int) -> int:
     bun.unit_rate[b] = 0.0
     bun.total[b] = 0.0
     bun.level[b] = 0.0
-    bun.due[b] = np.inf
+    put_due(bun, b, np.inf)
     bun.root[b] = NO_FLOW
     bun.place[b] = bun.count[N_ACTIVE]
     bun.active[bun.count[N_ACTIVE]] = b
     bun.count[N_ACTIVE] += 1
-    bun.count[HIGH] = max(bun.count[HIGH], b + 1)
     bun.count[TOP] = max(bun.count[TOP], b + 1)
     net.class_of[b] = NOTHING
     net.bottleneck[b] = NOTHING
@@ -96,7 +94,7 @@ def close_bundle(bun: Bundles, net: Uses, b: int) -> None:
     last = bun.active[bun.count[N_ACTIVE]]
     bun.active[bun.place[b]] = last
     bun.place[last] = bun.place[b]
-    bun.due[b] = np.inf
+    put_due(bun, b, np.inf)
     bun.free[bun.count[N_FREE]] = b
     bun.count[N_FREE] += 1
     bun.count[DIRTY] = 1
@@ -148,8 +146,7 @@ def insert(bun: Bundles, net: Uses, f: int) -> None:
     bun.child[f] = NO_FLOW
     bun.sibling[f] = NO_FLOW
     bun.root[b] = meld(bun, bun.root[b], f)
-    bun.due[b] = due_of(bun, b)
-    push_due(bun, b)
+    put_due(bun, b, due_of(bun, b))
     if not waits:
         _enter(bun, net, b, f, joins)
 

@@ -12,10 +12,8 @@ import numpy as np
 from netsched.allocate import LEVEL, WEIGHT, Scratch
 from netsched.bundles import (
     DIRTY,
-    HEAPED,
     N_ACTIVE,
     N_ALLOCATIONS,
-    N_CHANGED,
     N_FREED,
     N_REPAIRS,
     N_WHOLE,
@@ -26,6 +24,7 @@ from netsched.bundles import (
     due_of,
 )
 from netsched.classes import lay_out, tidy_slots
+from netsched.dues import put_due
 from netsched.jit import inner
 from netsched.order import close_class
 from netsched.repair import fill_around, fill_whole, first_concerned, untouched_level
@@ -55,7 +54,7 @@ _LONGEST_PAUSE = 31
 
 @inner
 def _put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
-    """Give bundle b its reserves and bytes/s per unit of weight from now on; note it if that is a change."""
+    """Give bundle b its reserves and bytes/s per unit of weight from now on."""
     rate = bun.booked[b] + level * bun.unit_weight[b]
     bun.level[b] = level
     bun.total[b] = level * weight
@@ -63,9 +62,7 @@ def _put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
         catch_up(bun, b, bun.clock[0])
         bun.v_at[b] = bun.clock[0]
         bun.unit_rate[b] = rate
-        bun.due[b] = due_of(bun, b)
-        bun.changed[bun.count[N_CHANGED]] = b
-        bun.count[N_CHANGED] += 1
+        put_due(bun, b, due_of(bun, b))
 
 
 @inner
@@ -208,10 +205,8 @@ def _repair(bun: Bundles, net: Uses, s: Scratch) -> None:
 
 @inner
 def reallocate(bun: Bundles, net: Uses, s: Scratch) -> None:
-    """Give every bundle its rate and say when its first flow is due; `changed` lists whose changed."""
-    bun.count[N_CHANGED] = 0
+    """Give every bundle its rate and say when its first flow is due."""
     if bun.count[UNSORTED] or bun.count[STALE]:
-        bun.count[HEAPED] = 0
         tidy_slots(bun)
         _book(bun)
         if bun.count[UNSORTED]:
