@@ -269,6 +269,10 @@ class Policy(Protocol):
     local        does a flow's plan depend on that flow's own row only? Then a host decides it alone,
                  and no coordinator, control period or control delay is involved.
     events       what concerns it: it is not called for anything else
+
+    It may also say, as text that gives the reason, what `testing.check_policy` else refuses:
+    idles        why a link may be idle that a flow could use
+    starves      whom it keeps waiting for as long as others come, and why
     """
 
     name: ClassVar[str]

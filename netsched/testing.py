@@ -7,6 +7,7 @@ about different flows. They agree only if it is what it says it is: pure, local,
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Final
@@ -35,9 +36,12 @@ from netsched.model import (
 )
 from netsched.routes import gather, route
 from netsched.simulate import simulate
+from netsched.starvation import starved
 from netsched.workloads.builder import Node, WorkloadBuilder
 
 _QUEUES: Final = (None, 8, 3)
+_SUBSETS: Final = 3
+"""Views of which a part is shown as well: an agent sees the flows of its host, a coordinator who reports."""
 _PATIENCE: Final = 100.0
 """A flow that has not ended after this many times what all flows take one after the other never will."""
 
@@ -45,10 +49,12 @@ _PATIENCE: Final = 100.0
 def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conserving: bool = True) -> None:
     """Hold a policy to the contract of `model.Policy` on random workloads over `fabric` (4 hosts or more).
 
-    A plan has one good value per flow, also for no flow at all; the same view gives the same plan, whatever
-    was asked before; the view is left as it was; a local plan of a flow is that flow's alone; sizes hidden
-    from a policy make no difference to it; all flows of a finite workload end. Unless `work_conserving` is
-    False: just after a flow was released, each flow with bytes to send crosses a full link.
+    A plan has one good value per flow, also for no flow at all and for some of them; the same view gives the
+    same plan, whatever was asked before and to an equal policy, and draws no random number; the view is left
+    as it was; a local plan of a flow is that flow's alone; sizes hidden from a policy make no difference to
+    it; all flows of a finite workload end. Just after a flow was released, each flow with bytes to send
+    crosses a full link, unless the policy says in `idles` why not (or `work_conserving` is False). A coflow
+    ends while others keep coming, unless it says in `starves` whom it keeps waiting and why.
     All this with as many classes as the policy wants, with as many as ports have, and with too few.
     Raises PolicyError, which names what is broken.
     """
@@ -64,10 +70,23 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
         for connections in Connections:
             transport = Transport(connections)
             outcome = _run(policy, workload, fabric, queues, transport, Control())
-            if work_conserving:
+            if work_conserving and not declared(policy, "idles"):
                 _check_busy(policy, workload, fabric, queues, transport, outcome)
             late = Control(delay=0.05, period=0.2, report_period=0.15, report_delay=0.1)
             _run(policy, workload, fabric, queues, transport, late)
+    if not declared(policy, "starves"):
+        _check_starvation(policy, fabric)
+
+
+def declared(policy: Policy, name: str) -> str:
+    """What a policy says of itself in `idles` or `starves`: a reason, or "" if it says nothing.
+
+    PolicyError if that is not text.
+    """
+    reason = getattr(policy, name, "")
+    if not isinstance(reason, str):
+        raise PolicyError(f"policy {policy.name}: {name} is {reason!r}, must be a text that gives the reason")
+    return reason.strip()
 
 
 def sample_workload(rng: np.random.Generator, fabric: Fabric) -> Workload:
@@ -119,10 +138,12 @@ class _Spy:
 
 
 def _views(policy: Policy, workload: Workload, fabric: Fabric, queues: int | None) -> list[View]:
-    """What the policy might be shown in the course of a run, sizes included, and a view of nothing."""
+    """What the policy might be shown in the course of a run, sizes included; parts of that, and nothing."""
     seen: list[View] = []
     _run(_Spy(policy, seen), workload, fabric, queues, Transport(), Control())
-    return [*seen, only(seen[0], np.zeros(0, np.int64))]
+    step = max(1, len(seen) // _SUBSETS)
+    parts = [only(each, np.arange(0, len(each.flows), 2)) for each in seen[::step][:_SUBSETS]]
+    return [*seen, *parts, only(seen[0], np.zeros(0, np.int64))]
 
 
 def only(view: View, rows: Ints) -> View:
@@ -146,6 +167,7 @@ def _rows(table: FlowView | CoflowView | JobView, rows: Ints) -> dict[str, Any]:
 
 def _check_plans(policy: Policy, views: list[View], rng: np.random.Generator) -> None:
     plans = []
+    drawn = _drawn()
     for view in views:
         before = [array.tobytes() for array in _arrays(view)]
         plans.append(decide(policy, view, view.queues))
@@ -153,17 +175,27 @@ def _check_plans(policy: Policy, views: list[View], rng: np.random.Generator) ->
             raise PolicyError(
                 f"policy {policy.name}: it changed the view at {view.now:.6g} s; copy before writing"
             )
+    twin = replace(policy)  # type: ignore[type-var] # check_policy has seen that it is a dataclass
     for i in rng.permutation(len(views)).tolist():
-        if not _equal(decide(policy, views[i], views[i].queues), plans[i]):
-            raise PolicyError(
-                f"policy {policy.name}: the view of {views[i].now:.6g} s gave two plans; "
-                "a plan may depend on nothing but the view and the policy's parameters"
-            )
+        for asked in (policy, twin):
+            if not _equal(decide(asked, views[i], views[i].queues), plans[i]):
+                raise PolicyError(
+                    f"policy {policy.name}: the view of {views[i].now:.6g} s gave two plans; "
+                    "a plan may depend on nothing but the view and the policy's parameters"
+                )
+    if _drawn() != drawn:
+        raise PolicyError(f"policy {policy.name}: it drew random numbers; a plan follows from the view alone")
     for view, plan in zip(views, plans, strict=True):
         if policy.local:
             _check_local(policy, view, plan)
         if not policy.clairvoyant:
             _check_blind(policy, view, rng)
+
+
+def _drawn() -> tuple[Any, ...]:
+    """Equal as long as nobody draws from the random numbers that all of a process share."""
+    _, key, *rest = np.random.get_state()
+    return random.getstate(), np.asarray(key).tobytes(), *rest
 
 
 def _check_local(policy: Policy, view: View, plan: Plan) -> None:
@@ -262,3 +294,18 @@ def _check_busy(
                     f"policy {policy.name}: after {begin:.6g} s flow {flow} could have more, because no link "
                     "of its path is full; give it what is left, or check with work_conserving=False"
                 )
+
+
+# ------------------------------------------------------------------ streams that never end
+
+
+def _check_starvation(policy: Policy, fabric: Fabric) -> None:
+    for queues in _QUEUES[:2]:
+        beside = starved(policy, fabric, queues)
+        if beside:
+            classes = "as many classes as ranks" if queues is None else f"{queues} classes"
+            raise PolicyError(
+                f"policy {policy.name}: with {classes} a coflow does not end as long as "
+                f"{' or '.join(stream.what for stream in beside)} keep coming; let it age, or say in "
+                "`starves: ClassVar[str]` whom the policy keeps waiting and why"
+            )

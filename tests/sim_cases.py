@@ -185,6 +185,8 @@ class Odd:
     clairvoyant: ClassVar[bool] = True
     local: ClassVar[bool] = False
     events: ClassVar[Event] = ALL_EVENTS
+    idles: ClassVar[str] = "its caps and gates have no purpose"
+    starves: ClassVar[str] = "whomever its numbers put last"
 
     def __call__(self, view: View) -> Plan:
         flows = view.flows

@@ -247,6 +247,34 @@ class Lazy(Broken):
         return replace(super().__call__(view), rate=np.full(len(view.flows), view.capacity.min() / 8))
 
 
+@dataclass(frozen=True)
+class Gambler(Broken):
+    """Draws a number, and forgets it."""
+
+    def __call__(self, view: View) -> Plan:
+        np.random.random()
+        return super().__call__(view)
+
+
+@dataclass(frozen=True)
+class Hoarder(Broken):
+    """Keeps something for itself that an equal policy does not know."""
+
+    asked: list[int] = field(default_factory=list, init=False, compare=False)
+
+    def __call__(self, view: View) -> Plan:
+        if view.now not in self.asked:
+            self.asked.append(view.now)
+        return replace(super().__call__(view), rank=np.full(len(view.flows), self.asked.index(view.now)))
+
+
+@dataclass(frozen=True)
+class Mute(Broken):
+    """Declares, without a reason."""
+
+    idles: ClassVar[bool] = True
+
+
 class Loose(Fair):
     """Not a frozen dataclass of its own parameters."""
 
@@ -263,6 +291,9 @@ class Loose(Fair):
         (Short(), r"plan\.rank must be an array of \d+ values"),
         (Starver(), r"\d+ of \d+ flows had not ended after .* s, 100 times"),
         (Lazy(), r"flow \d+ could have more, because no link of its path is full"),
+        (Gambler(), "it drew random numbers"),
+        (Hoarder(), "gave two plans"),
+        (Mute(), "idles is True, must be a text that gives the reason"),
         (Loose(), "must be a frozen dataclass"),
     ],
     ids=lambda value: type(value).__name__,
@@ -272,9 +303,17 @@ def test_the_checker_refuses(policy, message):
         check_policy(policy, star(6, 1e8))
 
 
+@dataclass(frozen=True)
+class Paced(Lazy):
+    """Says that it does."""
+
+    idles: ClassVar[str] = "an eighth of the slowest link is all that it wants"
+
+
 def test_a_policy_that_paces_on_purpose_can_be_checked_too():
+    check_policy(Paced(), star(6, 1e8))
     check_policy(Lazy(), star(6, 1e8), work_conserving=False)
-    check_policy(Odd(), star(6, 1e8), work_conserving=False)
+    check_policy(Odd(), star(6, 1e8))
 
 
 @pytest.mark.parametrize("policy", [Table(), GlobalTable()])

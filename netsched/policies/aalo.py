@@ -45,6 +45,9 @@ class Aalo:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.COFLOW_RELEASED
+    starves: ClassVar[str] = (
+        "coflows that have sent more, as long as others come: the released code's queues are strict"
+    )
 
     def __post_init__(self) -> None:
         if self.queues < 1:

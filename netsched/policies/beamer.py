@@ -41,6 +41,9 @@ class Beamer:
     clairvoyant: ClassVar[bool] = True
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED
+    starves: ClassVar[str] = (
+        "large or light stages, as long as small or heavy ones come over one of their links"
+    )
 
     def __call__(self, view: View) -> Plan:
         from netsched.bssi import bssi  # noqa: PLC0415 (numba, which a host agent never loads)

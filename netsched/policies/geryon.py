@@ -42,6 +42,9 @@ class Geryon:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = True
     events: ClassVar[Event] = Event.FLOW_RELEASED
+    starves: ClassVar[str] = (
+        "tensors of less urgent levels, as long as others come: switches are strict in priority"
+    )
 
     def __post_init__(self) -> None:
         if self.levels < 0:

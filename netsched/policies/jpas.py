@@ -38,6 +38,9 @@ class Jpas:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED
+    starves: ClassVar[str] = (
+        "jobs past their early stage, as long as new ones come: early jobs are what it is for"
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.steepness < math.inf or not 0 < self.plateau <= 1:

@@ -35,6 +35,9 @@ class Mercury:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.WATCHED_FINISHED
+    starves: ClassVar[str] = (
+        "tensors that are needed later, as long as the same sender has others of its job to send"
+    )
 
     def __call__(self, view: View) -> Plan:
         flows, sender = view.flows, senders(view)

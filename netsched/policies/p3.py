@@ -37,6 +37,18 @@ class P3:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.WATCHED_FINISHED
+    starves: ClassVar[str] = (
+        "slices of later layers, as long as the same sender has others of its job to send"
+    )
+
+    @property
+    def idles(self) -> str:
+        """Why a link may be idle that a flow could use."""
+        return (
+            "a blocking sender waits for its message's receiver, whoever else is free"
+            if self.blocking
+            else ""
+        )
 
     def __call__(self, view: View) -> Plan:
         flows, sender = view.flows, senders(view)

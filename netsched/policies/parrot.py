@@ -50,6 +50,9 @@ class Parrot:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.COFLOW_FINISHED
+    starves: ClassVar[str] = (
+        "with hardware classes, who has been served more, as long as new jobs come: weights would age them"
+    )
 
     def __post_init__(self) -> None:
         if not 1 <= self.most < math.inf or not self.age > 0:

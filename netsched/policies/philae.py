@@ -52,6 +52,9 @@ class Philae:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED | Event.WATCHED_FINISHED
+    starves: ClassVar[str] = (
+        "coflows of many flows, as long as those that are not sampled, or smaller ones, come"
+    )
 
     def __post_init__(self) -> None:
         if self.thin < 0 or not 0 < self.pilots <= 1:

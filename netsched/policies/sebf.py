@@ -37,6 +37,10 @@ class Sebf:
     clairvoyant: ClassVar[bool] = True
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.COFLOW_FINISHED
+    starves: ClassVar[str] = (
+        "large coflows, as long as smaller ones come over one of their links: Varys has a share for "
+        "them that is not modelled"
+    )
 
     def __call__(self, view: View) -> Plan:
         return self._exact(view) if view.queues is None else self._classed(view, view.queues)

@@ -39,6 +39,10 @@ class Sincronia:
     clairvoyant: ClassVar[bool] = True
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED
+    starves: ClassVar[str] = (
+        "large or light coflows, as long as small or heavy ones come: the epochs that would age them "
+        "are not in a view"
+    )
 
     def __call__(self, view: View) -> Plan:
         from netsched.bssi import bssi  # noqa: PLC0415 (numba, which a host agent never loads)

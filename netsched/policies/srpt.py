@@ -37,6 +37,9 @@ class Srpt:
     clairvoyant: ClassVar[bool] = True
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.FLOW_FINISHED
+    starves: ClassVar[str] = (
+        "large flows, as long as smaller ones come over one of their links: the paper's order knows no age"
+    )
 
     def __post_init__(self) -> None:
         if not self.first > 0 or not self.factor > 1:

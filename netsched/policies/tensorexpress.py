@@ -27,6 +27,9 @@ class TensorExpress:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = True
     events: ClassVar[Event] = Event.FLOW_RELEASED
+    starves: ClassVar[str] = (
+        "tensors that are needed later, as long as others come: switches are strict in priority"
+    )
 
     def __post_init__(self) -> None:
         if self.levels < 0:

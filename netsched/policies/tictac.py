@@ -36,6 +36,9 @@ class TicTac:
     clairvoyant: ClassVar[bool] = False
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.WATCHED_FINISHED
+    starves: ClassVar[str] = (
+        "tensors that are needed later, as long as their job has others between the same hosts"
+    )
 
     def __call__(self, view: View) -> Plan:
         need = view.flows.need if self.timing else np.maximum(view.flows.need, 1)

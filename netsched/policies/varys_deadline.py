@@ -53,6 +53,10 @@ class VarysDeadline:
     clairvoyant: ClassVar[bool] = True
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED | Event.COFLOW_FINISHED
+    starves: ClassVar[str] = (
+        "coflows not admitted that are large, as long as smaller or admitted ones come over one of "
+        "their links"
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.slack < math.inf:
