@@ -73,6 +73,13 @@ def fabrics() -> tuple[Entry, ...]:
     return tuple(Entry(name, kind.summary, _of_model(kind.params)) for name, kind in FABRICS.items())
 
 
+def circuits() -> tuple[Entry, ...]:
+    """Every scheduler of optical circuits."""
+    from netsched.circuits import CIRCUITS  # noqa: PLC0415
+
+    return tuple(Entry(name, _first_line(kind), _of_dataclass(kind)) for name, kind in CIRCUITS.items())
+
+
 def engines() -> tuple[Entry, ...]:
     """Every engine that a scenario can run on."""
     from netsched.runner import ENGINES  # noqa: PLC0415
@@ -82,6 +89,7 @@ def engines() -> tuple[Entry, ...]:
 
 CATALOG: Final[dict[str, Callable[[], tuple[Entry, ...]]]] = {
     "policies": policies,
+    "circuits": circuits,
     "workloads": workloads,
     "fabrics": fabrics,
     "engines": engines,

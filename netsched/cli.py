@@ -25,7 +25,7 @@ LACKING: Final = 4
 INTERRUPTED: Final = 128 + signal.SIGINT
 PIPE_CLOSED: Final = 128 + signal.SIGPIPE
 
-KINDS: Final = ("policies", "workloads", "fabrics", "engines")
+KINDS: Final = ("policies", "circuits", "workloads", "fabrics", "engines")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,77 @@
+"""The circuit schedulers by name, and the one gate through which engines ask them.
+
+Adding one is one file and one line here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from netsched.circuits.eclipse import Eclipse
+from netsched.circuits.helios import Helios
+from netsched.circuits.none import NoCircuits
+from netsched.circuits.osdl import Osdl
+from netsched.circuits.rotor import Rotor
+from netsched.circuits.solstice import Solstice
+from netsched.circuits.static import StaticRing
+from netsched.circuits.sunflow import Sunflow
+from netsched.circuits.topoopt import TopoOpt
+from netsched.errors import PolicyError, ScenarioError
+from netsched.hints import nearest
+from netsched.model import CircuitPlan, Circuits, CircuitView, Spec
+
+CIRCUITS: Final[dict[str, type[Circuits]]] = {
+    kind.name: kind
+    for kind in (NoCircuits, StaticRing, Helios, Solstice, Eclipse, Sunflow, Rotor, TopoOpt, Osdl)
+}
+
+
+def make(spec: Spec) -> Circuits:
+    """The circuit scheduler of that name with those parameters. ScenarioError if none has it."""
+    kind: type[Any] | None = CIRCUITS.get(spec.name)
+    if kind is None:
+        raise ScenarioError(f"circuits: no scheduler {spec.name!r}: {nearest(spec.name, CIRCUITS)}")
+    known = [each.name for each in dataclasses.fields(kind)]
+    for key in spec.params:
+        if key not in known:
+            raise ScenarioError(f"circuits.{spec.name}: unknown parameter {key!r}: {nearest(key, known)}")
+    try:
+        circuits: Circuits = TypeAdapter(kind).validate_python(dict(spec.params))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ScenarioError(
+            f"circuits.{spec.name}.{where}: {problem['input']!r} is wrong: {problem['msg']}"
+        ) from error
+    return circuits
+
+
+def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:
+    """The scheduler's plan for this view. PolicyError if that is no sequence of matchings of ports."""
+    plan = circuits(view)
+
+    def wrong(what: str) -> PolicyError:
+        return PolicyError(f"circuits {circuits.name}: at {view.now:.6g} s {what}")
+
+    steps, ends = len(plan.hold), view.out.shape[1]
+    if plan.out.shape != (steps, *view.out.shape) or plan.out.dtype.kind != "i":
+        raise wrong(f"plan.out is {plan.out.dtype}{plan.out.shape}, must be int64{(steps, *view.out.shape)}")
+    if not (plan.hold > 0).all() or not plan.review_in > 0:
+        raise wrong("a hold or review_in is not more than 0 s")
+    up = plan.out >= 0
+    if plan.out.min(initial=-1) < -1 or plan.out.max(initial=-1) >= ends:
+        raise wrong(f"plan.out names an end that is not: write -1 or 0 to {ends - 1}")
+    k, s, e = np.nonzero(up)
+    if (view.rate[s, e] <= 0).any() or (view.rate[s, plan.out[up]] <= 0).any():
+        raise wrong("plan.out joins an end that has no port on that switch")
+    if (plan.out[up] == e).any():
+        raise wrong("plan.out joins an end to itself")
+    reached = np.zeros(plan.out.shape, np.int64)
+    np.add.at(reached, (k, s, plan.out[up]), 1)
+    if reached.max(initial=0) > 1:
+        raise wrong("plan.out is no matching: two ends reach one over the same switch")
+    return plan

@@ -1,0 +1,117 @@
+"""Optical switches that join the same ends are planes of one network, and most schedulers see one matrix.
+
+A scheduler of one switch is written for a square demand matrix. Here a view falls into such matrices, one per
+group of switches with ports to the same ends, and what is scheduled for each becomes one plan again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from netsched.model import CircuitPlan, CircuitView, Floats, Ints
+
+NONE: Final = -1
+"""An end without a circuit."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """n ends that the same m switches join, numbered 0..n-1 here.
+
+    demand       (n, n) bytes; ends that several groups join are shared out by the groups' rates
+    rate         bytes/s of one port: the least of the group
+    packet_rate  (n,) bytes/s of each end over packet switches
+    delay        seconds, the longest of the group
+    out          (m, n) the present circuits
+    """
+
+    switches: Ints
+    ends: Ints
+    demand: Floats
+    rate: float
+    packet_rate: Floats
+    delay: float
+    out: Ints
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What one plane is to do: `out` (k, m, n) and `hold` (k,) as in a `CircuitPlan`."""
+
+    out: Ints
+    hold: Floats
+
+
+def planes(view: CircuitView) -> tuple[Plane, ...]:
+    """The groups of switches with ports to the same ends, in the order of their first switch."""
+    has = view.rate > 0
+    groups: dict[bytes, list[int]] = {}
+    for s in range(len(has)):
+        groups.setdefault(has[s].tobytes(), []).append(s)
+    reach = [has[group[0]] for group in groups.values()]
+    total = np.zeros((has.shape[1],) * 2)
+    for group, ends in zip(groups.values(), reach, strict=True):
+        total += np.outer(ends, ends) * view.rate[group].sum(axis=0)
+    demand = view.demand
+    found = []
+    for group, ends in zip(groups.values(), reach, strict=True):
+        rows = np.flatnonzero(ends)
+        inside = np.ix_(rows, rows)
+        switches = np.array(group, np.int64)
+        rate = view.rate[np.ix_(switches, rows)]
+        number = np.append(np.cumsum(ends) - 1, NONE)  # the last entry is for -1
+        found.append(
+            Plane(
+                switches=switches,
+                ends=rows,
+                demand=demand[inside] * (rate.sum(axis=0)[:, None] / total[inside]),
+                rate=float(rate.min()),
+                packet_rate=view.packet_rate[rows],
+                delay=float(view.delay[group].max()),
+                out=number[view.out[np.ix_(switches, rows)]].astype(np.int64),
+            )
+        )
+    return tuple(found)
+
+
+def assemble(view: CircuitView, parts: Sequence[tuple[Plane, Steps]], review_in: float) -> CircuitPlan:
+    """One plan from the steps of all planes; a plane without steps is left as it is."""
+    begins = [np.concatenate([[0.0], np.cumsum(steps.hold)[:-1]]) for _, steps in parts if len(steps.hold)]
+    if not begins:
+        return nothing(view, review_in)
+    times = np.unique(np.concatenate(begins))
+    out = np.repeat(view.out[None], len(times), axis=0)
+    end = 0.0
+    for plane, steps in parts:
+        if not len(steps.hold):
+            continue
+        starts = np.concatenate([[0.0], np.cumsum(steps.hold)[:-1]])
+        at = np.searchsorted(starts, times, side="right") - 1
+        named = np.append(plane.ends, NONE)[steps.out]
+        out[np.ix_(np.arange(len(times)), plane.switches, plane.ends)] = named[at]
+        end = max(end, float(steps.hold.sum()))
+    return CircuitPlan(out, np.diff(np.append(times, end)), review_in)
+
+
+def nothing(view: CircuitView, review_in: float = float("inf")) -> CircuitPlan:
+    """Change nothing, and ask again within `review_in` seconds."""
+    return CircuitPlan(np.zeros((0, *view.out.shape), np.int64), np.zeros(0), review_in)
+
+
+def heaviest(weight: Floats) -> Ints:
+    """A matching of greatest total weight: per row its column, -1 where that would carry nothing.
+
+    `weight` is (n, n), 0 or more; the diagonal is not matched.
+    """
+    values = weight.copy()
+    np.fill_diagonal(values, 0.0)
+    rows, columns = linear_sum_assignment(values, maximize=True)
+    out = np.full(len(values), NONE, np.int64)
+    useful = values[rows, columns] > 0
+    out[rows[useful]] = columns[useful]
+    return out

@@ -1,0 +1,186 @@
+"""Sunflow: ports are reserved for one coflow after the other, the shortest first."""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+
+from netsched.circuits.planes import NONE, Plane, Steps, assemble, nothing, planes
+from netsched.model import CircuitPlan, CircuitView, Event, Floats, Ints
+from netsched.units import Duration
+
+_SLACK: Final = 1e-9
+"""Of a reservation: so that rounding leaves no byte behind that would have to wait for a circuit again."""
+
+
+class Reservation(NamedTuple):
+    """A circuit from port `src` to port `dst` in [begin, end) seconds from now, its set-up included."""
+
+    begin: float
+    end: float
+    src: int
+    dst: int
+
+
+@dataclass(frozen=True)
+class Sunflow:
+    """Coflow by coflow, shortest first; a circuit stays until its bytes are through (Sunflow, CoNEXT 2016).
+
+    A coflow's length is its most loaded port's. Inside a coflow no circuit is given up before it has carried
+    what it was set up for, which alone is within twice the optimum. A later coflow gets what is free, its
+    circuits cut where an earlier one has reserved a port; gaps too short for the set-up stay empty. A pair
+    of ends is reserved for the first coflow that needs it. Made anew when a coflow comes or ends, and after
+    `ahead` seconds: reservations further ahead than that would mostly not live to be used.
+
+    As in the released simulator, a coflow's bytes are known when it comes, and ports whose circuits do not
+    change are not disturbed. INFERRED: a circuit that is up when plans are made anew goes on without set-up;
+    one that nobody else needs stays after its bytes are through; several switches of the same ends are one of
+    their added rates.
+    """
+
+    ahead: Duration = 1.0
+    without_circuit: Literal["eps", "wait"] = "wait"
+
+    name: ClassVar[str] = "sunflow"
+    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+    hops: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not self.ahead > 0:
+            raise ValueError(f"ahead is {self.ahead} s, must be more than 0")
+
+    def __call__(self, view: CircuitView) -> CircuitPlan:
+        if not len(view.announced.bytes):
+            return nothing(view)
+        parts = []
+        for plane in planes(view):
+            owner, src, dst, seconds = _rows(view, plane)
+            present = {(i, int(j)) for i, j in enumerate(plane.out[0].tolist()) if j != NONE}
+            made = reserve(owner, src, dst, seconds, plane.delay, self.ahead, present)
+            if made:
+                parts.append((plane, _steps(made, plane)))
+        return assemble(view, parts, self.ahead)
+
+
+def _rows(view: CircuitView, plane: Plane) -> tuple[Ints, Ints, Ints, Floats]:
+    """The announced pairs among the plane's ends, in its numbers and in seconds of a circuit."""
+    local = np.full(len(view.packet_rate), NONE, np.int64)
+    local[plane.ends] = np.arange(len(plane.ends))
+    rows = view.announced
+    src, dst = local[rows.src], local[rows.dst]
+    inside = (src >= 0) & (dst >= 0)
+    seconds = rows.bytes[inside] / (plane.rate * len(plane.switches))
+    return rows.owner[inside], src[inside], dst[inside], seconds
+
+
+@dataclass
+class _Port:
+    """The reservations of one port, ascending and apart."""
+
+    begin: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+
+    def free_from(self, t: float) -> float:
+        """The first time from t on at which nothing is reserved."""
+        i = bisect.bisect_right(self.begin, t) - 1
+        return self.end[i] if i >= 0 and self.end[i] > t else t
+
+    def next_after(self, t: float) -> float:
+        i = bisect.bisect_right(self.begin, t)
+        return self.begin[i] if i < len(self.begin) else float("inf")
+
+    def add(self, begin: float, end: float) -> None:
+        i = bisect.bisect_right(self.begin, begin)
+        self.begin.insert(i, begin)
+        self.end.insert(i, end)
+
+
+def reserve(
+    owner: Ints,
+    src: Ints,
+    dst: Ints,
+    seconds: Floats,
+    delay: float,
+    ahead: float,
+    present: set[tuple[int, int]],
+) -> list[Reservation]:
+    """Reservations that begin within `ahead` seconds for the rows (coflow, pair, seconds of a circuit).
+
+    `present` are the pairs whose circuits are up: at time 0 they need no set-up.
+    """
+    ins: dict[int, _Port] = {}
+    outs: dict[int, _Port] = {}
+    taken: set[tuple[int, int]] = set()
+    made: list[Reservation] = []
+    for rows in _shortest_first(owner, src, dst, seconds):
+        own = [r for r in rows.tolist() if (int(src[r]), int(dst[r])) not in taken]
+        taken.update((int(src[r]), int(dst[r])) for r in own)
+        # What is up already goes first, so that it is not given up for others of its own coflow.
+        heap = [(0.0, (int(src[r]), int(dst[r])) not in present, r, float(seconds[r])) for r in own]
+        heapq.heapify(heap)
+        while heap:
+            t, fresh, r, need = heapq.heappop(heap)
+            pair = int(src[r]), int(dst[r])
+            one, other = ins.setdefault(pair[0], _Port()), outs.setdefault(pair[1], _Port())
+            begin, limit = _gap(one, other, t, 0.0 if t == 0.0 and not fresh else delay)
+            if begin >= ahead:
+                continue
+            if begin > t:
+                heapq.heappush(heap, (begin, True, r, need))
+                continue
+            setup = 0.0 if t == 0.0 and not fresh else delay
+            end = min(begin + setup + need * (1 + _SLACK), limit)
+            one.add(begin, end)
+            other.add(begin, end)
+            made.append(Reservation(begin, end, *pair))
+            left = need - (end - begin - setup)
+            if left > _SLACK * need:
+                heapq.heappush(heap, (end, True, r, left))
+    return made
+
+
+def _gap(one: _Port, other: _Port, t: float, setup: float) -> tuple[float, float]:
+    """The first time from t on at which both ports are free for longer than `setup`, and until when."""
+    while True:
+        begin = other.free_from(one.free_from(t))
+        if begin > t:
+            t = begin
+            continue
+        limit = min(one.next_after(t), other.next_after(t))
+        if limit - t > setup * (1 + _SLACK):
+            return t, limit
+        t = limit
+
+
+def _shortest_first(owner: Ints, src: Ints, dst: Ints, seconds: Floats) -> list[Ints]:
+    """The rows of each coflow, coflows ascending by their most loaded port, ties by number."""
+    found = []
+    cuts = np.flatnonzero(np.diff(owner)) + 1
+    for rows in np.split(np.arange(len(owner)), cuts):
+        if len(rows):
+            sent = np.bincount(src[rows], seconds[rows]).max()
+            got = np.bincount(dst[rows], seconds[rows]).max()
+            found.append((max(float(sent), float(got)), int(owner[rows[0]]), rows))
+    return [rows for _, _, rows in sorted(found, key=lambda each: each[:2])]
+
+
+def _steps(made: list[Reservation], plane: Plane) -> Steps:
+    """Matchings at every time at which a reservation begins; circuits stay until their ports are needed."""
+    made = sorted(made)
+    times = sorted({each.begin for each in made} | {0.0})
+    m, n = plane.out.shape
+    now = plane.out[0].copy()
+    out = np.empty((len(times), n), np.int64)
+    k = 0
+    for i, t in enumerate(times):
+        while k < len(made) and made[k].begin <= t:
+            now[now == made[k].dst] = NONE
+            now[made[k].src] = made[k].dst
+            k += 1
+        out[i] = now
+    end = max(each.end for each in made)
+    return Steps(np.repeat(out[:, None, :], m, axis=1), np.diff(np.append(times, end)))
