@@ -90,7 +90,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for failure in ended.failures:
         _complain(failure.error, f"{failure.engine} {failure.policy}: ")
     if not ended.result.runs:
-        _say(f"error: no run of {len(engines) * len(scenario.policies)} ended: no table, no figure")
+        _say(f"error: no run of {len(engines) * len(scenario.schemes)} ended: no table, no figure")
     for name in ended.invalid:
         _say(f"error: {name}: INVALID, see the reason in the table")
     if ended.failures:

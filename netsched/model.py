@@ -429,6 +429,17 @@ class Spec:
 
 
 @dataclass(frozen=True)
+class Scheme:
+    """What one run of a comparison schedules with. `label` tells the schemes of a scenario apart."""
+
+    policy: Spec
+
+    @property
+    def label(self) -> str:
+        return self.policy.label
+
+
+@dataclass(frozen=True)
 class Scenario:
     """A checked description; only `scenario.load` builds one. It never names an engine.
 
@@ -449,6 +460,11 @@ class Scenario:
     emulation: Emulation | None
     source: Mapping[str, Any]
     path: str
+
+    @property
+    def schemes(self) -> tuple[Scheme, ...]:
+        """What the scenario compares, one run of each engine per scheme, in this order."""
+        return tuple(Scheme(policy) for policy in self.policies)
 
 
 # ------------------------------------------------------------------ what happened

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from netsched import results
-from netsched.bounds import lower_bounds
+from netsched.bounds import Bounds, lower_bounds
 from netsched.errors import CapabilityError, NetschedError, ScenarioError
 from netsched.hints import nearest
-from netsched.model import Outcome, Scenario, Spec, Standing
+from netsched.model import Outcome, Scenario, Spec, Standing, Workload
 from netsched.record import Key, record
 from netsched.results import Result
 from netsched.routes import route
@@ -30,7 +30,7 @@ Progress = Callable[[Standing], None]
 
 @dataclass(frozen=True)
 class Engine:
-    """`run(scenario, built, position, progress, log)` carries the workload under the policy at `position`.
+    """`run(scenario, built, position, progress, log)` carries out the scheme at `position`.
 
     `log` is a file in the result folder for what processes of the engine print.
     """
@@ -44,10 +44,11 @@ def _simulate(scenario: Scenario, built: Built, position: int, progress: Progres
     from netsched.reports import generator  # noqa: PLC0415
     from netsched.simulate import simulate  # noqa: PLC0415 # numba is loaded for a simulation only
 
+    ready = built.ready[position]
     return simulate(
-        built.workload,
+        ready.workload,
         built.fabric,
-        built.policies[position],
+        ready.policy,
         queues=scenario.queues,
         transport=scenario.transport,
         control=scenario.control,
@@ -60,7 +61,7 @@ def _simulate(scenario: Scenario, built: Built, position: int, progress: Progres
 def _emulate(scenario: Scenario, built: Built, position: int, progress: Progress, log: Path) -> Outcome:
     from netsched.workloads.startup import refuse_emulated  # noqa: PLC0415
 
-    refuse_emulated(built.workload)
+    refuse_emulated(built.ready[position].workload)
     from netsched.emulation.conductor import emulate  # noqa: PLC0415 # an emulation only needs its parts
 
     return emulate(scenario, position, log=log, progress=progress)
@@ -158,36 +159,50 @@ def run(
     for name in ENGINES:
         # Engines append, one run after the other: without this also to what an earlier comparison left.
         (out / f"{name}.log").unlink(missing_ok=True)
-    paths = route(built.workload, built.fabric, scenario.transport).of_flows(
-        np.arange(built.workload.n_flows)
-    )
-    bounds = lower_bounds(built.workload, built.fabric.capacity, *paths)
-    total = len(engines) * len(scenario.policies)
+    bounds = _Bounds(scenario, built)
+    total = len(engines) * len(scenario.schemes)
     failures: list[Failure] = []
     finished = 0
     try:
         for row, engine in enumerate(engines):
-            for column, spec in enumerate(scenario.policies):
-                position = row * len(scenario.policies) + column
-                reporter.begin(engine, spec.label, position, total)
+            for column, scheme in enumerate(scenario.schemes):
+                position = row * len(scenario.schemes) + column
+                reporter.begin(engine, scheme.label, position, total)
                 try:
                     outcome = ENGINES[engine].run(
                         scenario, built, column, reporter.progress, out / f"{engine}.log"
                     )
                 except NetschedError as error:
-                    failures.append(Failure(engine, spec.label, error))
+                    failures.append(Failure(engine, scheme.label, error))
                     reporter.fail(error)
                     if isinstance(error, CapabilityError):
                         break
                     continue
-                key = Key(engine, spec.label, scenario.seed)
-                results.add(out, record(key, built.workload, built.fabric, outcome, bounds))
+                key = Key(engine, scheme.label, scenario.seed)
+                workload = built.ready[column].workload
+                results.add(out, record(key, workload, built.fabric, outcome, bounds.of(workload)))
                 finished += 1
                 reporter.end(outcome)
         result = results.load(out)
         return Ended(result, tuple(failures), _draw(result) if figures and finished else ())
     except KeyboardInterrupt:
         raise Interrupted(finished, total, out) from None
+
+
+class _Bounds:
+    """The lower bounds of each workload of a scenario, computed once: most schemes share one workload."""
+
+    def __init__(self, scenario: Scenario, built: Built) -> None:
+        self._transport, self._fabric = scenario.transport, built.fabric
+        self._known: dict[int, tuple[Workload, Bounds]] = {}
+
+    def of(self, workload: Workload) -> Bounds:
+        if id(workload) not in self._known:
+            routes = route(workload, self._fabric, self._transport)
+            paths = routes.of_flows(np.arange(workload.n_flows))
+            # Kept with its workload, so that no other object can get this one's id.
+            self._known[id(workload)] = workload, lower_bounds(workload, self._fabric.capacity, *paths)
+        return self._known[id(workload)][1]
 
 
 def _draw(result: Result) -> tuple[Path, ...]:

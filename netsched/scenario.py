@@ -19,7 +19,17 @@ from netsched import units
 from netsched.document import KeyPath, override, read, shown
 from netsched.errors import ScenarioError
 from netsched.hints import nearest
-from netsched.model import Connections, Control, Emulation, Policy, Scenario, Spec, Transport, Workload
+from netsched.model import (
+    Connections,
+    Control,
+    Emulation,
+    Policy,
+    Scenario,
+    Scheme,
+    Spec,
+    Transport,
+    Workload,
+)
 from netsched.problems import Problems
 
 QUEUES: Final = 8
@@ -276,32 +286,43 @@ def _check_reports(problems: Problems, control: Control) -> None:
 
 
 @dataclass(frozen=True)
+class Ready:
+    """One scheme with its pieces. Schemes that carry the same workload share the object."""
+
+    scheme: Scheme
+    policy: Policy
+    workload: Workload
+
+
+@dataclass(frozen=True)
 class Built:
-    """The pieces that an engine runs. `topo` is the Mininet `Topo` that `fabric` was read from."""
+    """The pieces that an engine runs. `topo` is the Mininet `Topo` that `fabric` was read from.
+
+    `ready` is aligned with `Scenario.schemes`.
+    """
 
     topo: Any
     fabric: Any
-    workload: Workload
-    policies: tuple[Policy, ...]
+    ready: tuple[Ready, ...]
 
 
 def build(scenario: Scenario) -> Built:
-    """Fabric, workload and policies. ScenarioError, naming the file, where they do not fit together."""
+    """The fabric and the pieces of each scheme. ScenarioError, naming the file, where they do not fit."""
     from netsched import fabrics, policies, workloads  # noqa: PLC0415
 
     try:
         topo, fabric = fabrics.build(scenario.fabric)
         workload = workloads.build(scenario.workload, fabric, scenario.seed)
-        made = tuple(policies.make(spec) for spec in scenario.policies)
+        ready = tuple(Ready(each, policies.make(each.policy), workload) for each in scenario.schemes)
     except ScenarioError as error:
         raise ScenarioError(f"{scenario.path}: {error}") from None
-    return Built(topo, fabric, workload, made)
+    return Built(topo, fabric, ready)
 
 
 def check(scenario: Scenario) -> str:
     """Build everything, run nothing, and say in lines with units what a run would carry."""
     built = build(scenario)
-    workload = built.workload
+    workload = built.ready[0].workload
     carried = units.show_size(float(np.sum(workload.flows.size)))
     lines = {
         "fabric": f"{len(built.fabric.hosts)} hosts, {len(built.fabric.capacity)} directed links "

@@ -14,8 +14,8 @@ import pytest
 
 from netsched.cli import main
 from netsched.metrics import stages as stage_table
-from netsched.model import Outcome, TaskKind
-from netsched.scenario import Built, build, load
+from netsched.model import Outcome, TaskKind, Workload
+from netsched.scenario import build, load
 from netsched.simulate import simulate
 
 PAPERS = Path(__file__).parent.parent / "scenarios" / "papers"
@@ -50,31 +50,31 @@ def test_runs_in_the_simulator(name, tmp_path, capsys):
     assert name in [spec.name for spec in scenario.policies]
 
 
-def run(name: str, *settings: str, only: tuple[str, ...] = ()) -> dict[str, tuple[Built, Outcome]]:
+def run(name: str, *settings: str, only: tuple[str, ...] = ()) -> dict[str, tuple[Workload, Outcome]]:
     """The outcome of each policy (of those with these labels, if any are given), by label."""
     scenario = load(PAPERS / f"{name}.yaml", [*SHORT[name], *settings])
     built = build(scenario)
     return {
-        spec.label: (
-            built,
+        ready.scheme.label: (
+            ready.workload,
             simulate(
-                built.workload,
+                ready.workload,
                 built.fabric,
-                policy,
+                ready.policy,
                 queues=scenario.queues,
                 transport=scenario.transport,
                 control=scenario.control,
             ),
         )
-        for spec, policy in zip(scenario.policies, built.policies, strict=True)
-        if not only or spec.label in only
+        for ready in built.ready
+        if not only or ready.scheme.label in only
     }
 
 
-def iteration(ran: tuple[Built, Outcome]) -> float:
+def iteration(ran: tuple[Workload, Outcome]) -> float:
     """Seconds from the end of the first backward pass to that of the second."""
-    built, outcome = ran
-    tasks = built.workload.tasks
+    workload, outcome = ran
+    tasks = workload.tasks
     ends = [
         float(outcome.task_finish[(tasks.kind == TaskKind.BACKWARD) & (tasks.iteration == i)].max())
         for i in (0, 1)
@@ -121,8 +121,8 @@ def test_p3_gains_on_plain_connections_with_slices():
 
 def test_jpas_runs_a_new_jobs_first_iteration_as_if_it_were_alone():
     first = {}
-    for label, (built, outcome) in run("jpas").items():
-        table = stage_table(built.workload, outcome)
+    for label, (workload, outcome) in run("jpas").items():
+        table = stage_table(workload, outcome)
         seconds = table["finish"] - table["start"]
         first[label] = seconds[np.asarray(table["iteration"]) == 0]
     # The second and third job are the first one's twins, which was alone in its first.
@@ -132,8 +132,8 @@ def test_jpas_runs_a_new_jobs_first_iteration_as_if_it_were_alone():
 
 def test_beamer_has_the_least_mean_stage_completion_time():
     mean = {
-        label: float(np.mean(stage_table(built.workload, outcome)["completion_time"]))
-        for label, (built, outcome) in run("beamer").items()
+        label: float(np.mean(stage_table(workload, outcome)["completion_time"]))
+        for label, (workload, outcome) in run("beamer").items()
     }
     assert min(mean, key=mean.__getitem__) == "beamer", mean
 

@@ -104,9 +104,9 @@ def test_built_pieces_fit_the_description(write):
     built = build(load(write(FULL)))
     assert built.fabric.hosts == ("h1", "h2", "h3", "h4")
     # incast: 2 senders; shuffle: 4 x 3 ordered pairs of 8 Mbit = 1 MB.
-    assert built.workload.n_flows == 2 + 12
-    assert built.workload.flows.size.sum() == 14e6
-    assert [policy.name for policy in built.policies] == ["fair", "tensorexpress", "tensorexpress"]
+    assert built.ready[0].workload.n_flows == 2 + 12
+    assert built.ready[0].workload.flows.size.sum() == 14e6
+    assert [ready.policy.name for ready in built.ready] == ["fair", "tensorexpress", "tensorexpress"]
 
 
 def test_check_states_counts_with_units(write):
@@ -121,7 +121,7 @@ def test_shipped_scenarios_are_sound(path):
     scenario = load(path)
     assert scenario.name == path.stem
     if scenario.name != "fb2010":  # its trace is not part of the repository
-        assert build(scenario).workload.n_flows > 0
+        assert build(scenario).ready[0].workload.n_flows > 0
 
 
 # ------------------------------------------------------------------ YAML as 1.2 has it

@@ -193,7 +193,7 @@ def captured(policy: str, tmp: Path) -> Run:
     entry = f"{__name__}:{perform_watched.__name__}"
     got = run_enclosed(entry, request, log=tmp / "log")
     run = Run(
-        workload=scenario.build(loaded).workload,
+        workload=scenario.build(loaded).ready[0].workload,
         fidelity=got.body["fidelity"],
         seen={host: read_capture(got.arrays[host].tobytes(), f"10.0.0.{host[1:]}") for host in WATCHED},
         pieces=defaultdict(list),

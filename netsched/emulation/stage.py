@@ -56,11 +56,12 @@ class Cast:
 
 
 def perform(channel: Channel, request: Message) -> Message:
-    """Entry point of the enclosure: run one policy of the scenario in `request`; its Outcome, as columns."""
+    """Entry point of the enclosure: run one scheme of the scenario in `request`; its Outcome, as columns."""
     scenario = _scenario(request.body["source"])
     built = scenarios.build(scenario)
-    policy = built.policies[request.body["position"]]
-    emulation, queues = refuse_impossible(scenario, built.workload)
+    ready = built.ready[request.body["position"]]
+    policy, workload = ready.policy, ready.workload
+    emulation, queues = refuse_impossible(scenario, workload)
     scheduling = machine.go_first()
     per_pair = scenario.transport.connections is Connections.PER_PAIR
     with emulated_network(
@@ -79,7 +80,7 @@ def perform(channel: Channel, request: Message) -> Message:
         )
         cast = Cast(built.fabric, hands, _addresses(built.fabric), queues, emulation)
         reached = _preflight(cast)
-        fixed = _fixed(built.workload, built.fabric, scenario.transport, queues)
+        fixed = _fixed(workload, built.fabric, scenario.transport, queues)
         _open_connections(cast, policy, fixed, per_pair)
         control = Control() if policy.local else scenario.control
         play = realtime.begin(
@@ -89,7 +90,7 @@ def perform(channel: Channel, request: Message) -> Message:
             hands.control,
             cast.address,
             emulation.scale,
-            reports_for(policy, control, built.workload, generator(scenario.seed)),
+            reports_for(policy, control, workload, generator(scenario.seed)),
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
 
