@@ -10,7 +10,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -52,11 +52,12 @@ class Entry:
     parameters: tuple[Parameter, ...] = ()
 
 
-def policies() -> tuple[Entry, ...]:
-    """Every scheduling policy."""
-    from netsched.policies import POLICIES  # noqa: PLC0415
+def policies(plugins: Sequence[str] = ()) -> tuple[Entry, ...]:
+    """Every scheduling policy, with those of the files `plugins`."""
+    from netsched.plugins import known  # noqa: PLC0415
 
-    return tuple(Entry(name, _first_line(kind), _of_dataclass(kind)) for name, kind in POLICIES.items())
+    kinds = known(plugins)
+    return tuple(Entry(name, _first_line(kind), _of_dataclass(kind)) for name, kind in kinds.items())
 
 
 def workloads() -> tuple[Entry, ...]:

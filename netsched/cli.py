@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from netsched.errors import NetschedError
+from netsched.errors import NetschedError, ScenarioError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -76,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     settings = list(arguments.set)
     if arguments.seed is not None:
         settings.append(f"seed={arguments.seed}")
-    scenario = with_policies(load(arguments.scenario, settings), arguments.policy)
+    scenario = with_policies(load(arguments.scenario, settings, arguments.plugin), arguments.policy)
     engines = engines_for(scenario, arguments.engine)
     out = Path(arguments.out) if arguments.out else Path("results") / scenario.name
     with Watch() as watch:
@@ -104,7 +104,7 @@ def _check(arguments: argparse.Namespace) -> int:
     status = OK
     for path in arguments.scenario:
         try:
-            print(check(load(path, arguments.set)))
+            print(check(load(path, arguments.set, arguments.plugin)))
         except NetschedError as error:
             _complain(error)
             status = max(status, error.exit_code)
@@ -146,8 +146,25 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     from netsched import catalog  # noqa: PLC0415
 
-    entries = catalog.CATALOG[arguments.kind]()
-    print(catalog.text(entries))
+    if arguments.plugin and arguments.kind != "policies":
+        raise ScenarioError(f"--plugin: a file of policies adds no {arguments.kind}: list policies")
+    own = arguments.plugin and catalog.policies(arguments.plugin)
+    print(catalog.text(own or catalog.CATALOG[arguments.kind]()))
+    return OK
+
+
+def _check_policy(arguments: argparse.Namespace) -> int:
+    from netsched.model import Spec  # noqa: PLC0415
+    from netsched.plugins import known  # noqa: PLC0415
+    from netsched.policies import make  # noqa: PLC0415
+    from netsched.testing import check_policy, samples  # noqa: PLC0415 # numba is slow to import
+
+    kinds = known(arguments.plugin)
+    chosen = [make(Spec(name), kinds) for name in arguments.policy]
+    for policy in chosen:
+        for fabric in samples():
+            check_policy(policy, fabric)
+            print(f"{policy.name}: keeps the contract on {fabric.describe()}")
     return OK
 
 
@@ -222,12 +239,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--out", metavar="DIR", help="folder for the results (default: results/<scenario name>)")
     _add_set(run)
+    _add_plugin(run)
     run.add_argument("--json", action="store_true", help="print summary.json instead of the table")
     run.add_argument("--no-plots", action="store_true", help="draw no figures")
 
     check = command("check", "read scenarios and build all they name, without running", _check)
     check.add_argument("scenario", nargs="+", metavar="SCENARIO", help="a YAML file")
     _add_set(check)
+    _add_plugin(check)
+
+    vet = command("check-policy", "hold policies to what all engines rely on", _check_policy)
+    vet.add_argument("policy", nargs="+", metavar="POLICY", help="the name of a policy")
+    _add_plugin(vet)
 
     plot = command("plot", "draw the figures of one or more results", _plot)
     plot.add_argument("result", nargs="+", metavar="RESULT", help="a folder that `netsched run` wrote")
@@ -259,9 +282,11 @@ def _parser() -> argparse.ArgumentParser:
 
     catalog = command("list", "list what a scenario can name, with parameters and defaults", _list)
     catalog.add_argument("kind", choices=KINDS, help="what to list")
+    _add_plugin(catalog)
 
     coordinator = command("coordinator", "plan for the agents of many hosts until SIGTERM", _coordinator)
     coordinator.add_argument("--config", required=True, metavar="FILE", help="see docs/coordinator.md")
+    _add_plugin(coordinator)
     coordinator.add_argument("--ready-fd", type=int, metavar="N", help='write "ready" here once it serves')
     coordinator.add_argument("--verbose", "-v", action="store_true", help="log what is done as well")
     coordinator.add_argument("--log-format", choices=["text", "json"], default="text", help="of log lines")
@@ -301,6 +326,16 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY.PATH=VALUE",
         help="write a value into the scenario first, such as fabric.hosts=16 (repeatable)",
+    )
+
+
+def _add_plugin(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="run this Python file and know its policies too (repeatable; see docs/write-a-policy.md)",
     )
 
 

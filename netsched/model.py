@@ -445,7 +445,7 @@ class Scenario:
 
     `source` is the mapping as read (after --set), written back as scenario.yaml beside the results.
     `horizon` in seconds (inf: until every job has ended). `emulation` is None where the scenario
-    is not meant for a real kernel.
+    is not meant for a real kernel. `plugins` are the files of policies that whoever runs it has allowed.
     """
 
     name: str
@@ -460,6 +460,7 @@ class Scenario:
     emulation: Emulation | None
     source: Mapping[str, Any]
     path: str
+    plugins: tuple[str, ...] = ()
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:

@@ -115,15 +115,16 @@ def engines_for(scenario: Scenario, names: Sequence[str]) -> tuple[str, ...]:
 
 def with_policies(scenario: Scenario, names: Sequence[str]) -> Scenario:
     """The scenario with only the policies named (as the scenario sets them, or with their defaults)."""
-    from netsched.policies import POLICIES  # noqa: PLC0415
+    from netsched.plugins import known  # noqa: PLC0415
 
     if not names:
         return scenario
+    kinds = known(scenario.plugins)
     chosen: dict[str, Spec] = {}
     for name in names:
         own = [spec for spec in scenario.policies if name in (spec.label, spec.name)]
-        if not own and name not in POLICIES:
-            good = {*POLICIES, *(spec.label for spec in scenario.policies)}
+        if not own and name not in kinds:
+            good = {*kinds, *(spec.label for spec in scenario.policies)}
             raise ScenarioError(f"--policy: no policy is called {name!r}: {nearest(name, good)}")
         chosen |= {spec.label: spec for spec in own or [Spec(name)]}
     entries = [{spec.name: dict(spec.params)} if spec.params else spec.name for spec in chosen.values()]

@@ -30,6 +30,7 @@ from netsched.model import (
     Transport,
     Workload,
 )
+from netsched.plugins import known
 from netsched.problems import Problems
 
 QUEUES: Final = 8
@@ -132,12 +133,14 @@ class _File(_Section):
 # ------------------------------------------------------------------ loading
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str | Path] = ()) -> Scenario:
     """The scenario of a YAML file, with each `key.path=value` of `overrides` (--set) written into it first.
 
+    `plugins`: Python files whose policies it may name as well; their code is run.
     ScenarioError with one line per problem: file and line (or the --set flag), key path, what was found and
     what would be right.
     """
+    kinds = known(plugins)
     document = override(read(path), overrides)
     data = {"name": Path(path).stem} | dict(document.data)
     problems = Problems(document)
@@ -146,7 +149,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     top = problems.validate(_File, data, ())
     fabric = _fabric(problems, data.get("fabric")) if "fabric" in data else None
     workload = _workloads(problems, data.get("workload")) if "workload" in data else ()
-    policies = _policies(problems, data.get("policies")) if "policies" in data else ()
+    policies = _policies(problems, data.get("policies"), kinds) if "policies" in data else ()
     if top is not None:
         _check_classes(problems, policies, top.queues)
         _check_reports(problems, top.control.nouns())
@@ -166,6 +169,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
         emulation=Emulation(emulation.scale, emulation.chunk, emulation.delay) if emulation else None,
         source=data,
         path=str(path),
+        plugins=tuple(str(Path(each).resolve()) for each in plugins),
     )
 
 
@@ -216,7 +220,8 @@ def _kind(
         problems.add((*path, "kind"), f"is missing: name a kind of {noun} {nearest('', registry)}")
     elif not isinstance(name, str) or name not in registry:
         place = named_at or (*path, "kind")
-        problems.add(place, f"no {noun} is called {shown(name)}: {nearest(str(name), registry)}")
+        own = ", or --plugin FILE for one of your own" if noun == "policy" else ""
+        problems.add(place, f"no {noun} is called {shown(name)}: {nearest(str(name), registry)}{own}")
     else:
         return Spec(name, {key: each for key, each in value.items() if key != "kind"})
     return None
@@ -225,7 +230,10 @@ def _kind(
 Placed = tuple[Spec, KeyPath]
 
 
-def _policies(problems: Problems, value: object) -> tuple[Placed, ...]:
+Policies = Mapping[str, type[Policy]]
+
+
+def _policies(problems: Problems, value: object, kinds: Policies) -> tuple[Placed, ...]:
     if not isinstance(value, list) or not value:
         what = "is empty" if not value else f"{shown(value)} is not right"
         problems.add(("policies",), f"{what}: write a list such as [fair, fifo]")
@@ -233,7 +241,7 @@ def _policies(problems: Problems, value: object) -> tuple[Placed, ...]:
     placed: list[Placed] = []
     labels: set[str] = set()
     for position, entry in enumerate(value):
-        found = _policy(problems, ("policies", position), entry)
+        found = _policy(problems, ("policies", position), entry, kinds)
         if found is None:
             continue
         spec, place = found
@@ -244,10 +252,8 @@ def _policies(problems: Problems, value: object) -> tuple[Placed, ...]:
     return tuple(placed)
 
 
-def _policy(problems: Problems, path: KeyPath, entry: object) -> Placed | None:
+def _policy(problems: Problems, path: KeyPath, entry: object, kinds: Policies) -> Placed | None:
     """A policy from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
-    from netsched.policies import POLICIES  # noqa: PLC0415
-
     named_at: KeyPath = (*path, "kind")
     if isinstance(entry, str):
         entry, named_at = {"kind": entry}, path
@@ -257,10 +263,10 @@ def _policy(problems: Problems, path: KeyPath, entry: object) -> Placed | None:
             problems.add(path, f"{shown(params)} is not right: write the policy's parameters as a mapping")
             return None
         entry, named_at = {**(params or {}), "kind": name}, path
-    spec = _kind(problems, path, entry, POLICIES, "policy", named_at=named_at)
+    spec = _kind(problems, path, entry, kinds, "policy", named_at=named_at)
     if spec is None:
         return None
-    problems.validate(POLICIES[spec.name], spec.params, path)
+    problems.validate(kinds[spec.name], spec.params, path)
     return spec, path
 
 
@@ -311,9 +317,10 @@ def build(scenario: Scenario) -> Built:
     from netsched import fabrics, policies, workloads  # noqa: PLC0415
 
     try:
+        kinds = known(scenario.plugins)
         topo, fabric = fabrics.build(scenario.fabric)
         workload = workloads.build(scenario.workload, fabric, scenario.seed)
-        ready = tuple(Ready(each, policies.make(each.policy), workload) for each in scenario.schemes)
+        ready = tuple(Ready(each, policies.make(each.policy, kinds), workload) for each in scenario.schemes)
     except ScenarioError as error:
         raise ScenarioError(f"{scenario.path}: {error}") from None
     return Built(topo, fabric, ready)

@@ -29,6 +29,7 @@ from netsched.model import (
     Outcome,
     Plan,
     Policy,
+    Spec,
     TaskKind,
     Transport,
     View,
@@ -87,6 +88,18 @@ def declared(policy: Policy, name: str) -> str:
     if not isinstance(reason, str):
         raise PolicyError(f"policy {policy.name}: {name} is {reason!r}, must be a text that gives the reason")
     return reason.strip()
+
+
+def samples() -> tuple[Fabric, ...]:
+    """Fabrics to check a policy on: one switch, and a leaf-spine with narrow uplinks and delays."""
+    from netsched.fabrics import build  # noqa: PLC0415 # Mininet is slow to import
+
+    leaf_spine = {"leaves": 3, "spines": 2, "hosts_per_leaf": 2, "host_rate": "1Gbit/s"}
+    specs = (
+        Spec("single_switch", {"hosts": 6, "rate": "1Gbit/s"}),
+        Spec("leaf_spine", {**leaf_spine, "oversubscription": 2, "delay": "5ms"}),
+    )
+    return tuple(build(spec)[1] for spec in specs)
 
 
 def sample_workload(rng: np.random.Generator, fabric: Fabric) -> Workload:

@@ -27,6 +27,15 @@ def sessions() -> list[tuple[str, list[str]]]:
     return [(page, commands) for page, commands in found if commands]
 
 
+def files(page: Path) -> dict[str, str]:
+    """The files that a page gives the text of: the last `name.py` or `name.yaml` before such a block."""
+    found = {}
+    for ending, language in (("py", "python"), ("yaml", "yaml")):
+        named = rf"`([a-z-]+\.{ending})`(?:(?!^```).)*?^```{language}\n(.*?)^```"
+        found |= dict(re.findall(named, page.read_text(), re.DOTALL | re.MULTILINE))
+    return found
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder that looks like the repository to a command, and keeps what it writes."""
@@ -42,6 +51,8 @@ def test_the_readme_has_examples():
 
 @pytest.mark.parametrize(("page", "commands"), sessions())
 def test_every_command_of_a_page_works(page, commands, folder):
+    for name, text in files(next(each for each in PAGES if each.name == page)).items():
+        (folder / name).write_text(text)
     modules = {"netsched": "netsched", "netsched-agent": "hostagent"}
     for command in commands:
         argv = shlex.split(command)
@@ -70,3 +81,20 @@ def test_the_scenario_of_the_readme_runs(folder):
     )
     assert done.returncode == 0, done.stderr
     assert "fair" in done.stdout
+
+
+def test_the_newcomers_policy_is_short_and_the_page_says_what_the_check_does(folder):
+    page = ROOT / "docs" / "write-a-policy.md"
+    text = files(page)["patient.py"]
+    assert len([line for line in text.splitlines() if line.strip()]) <= 25
+    (folder / "patient.py").write_text(text.replace("= 125e6", "= 0.0"))
+    done = subprocess.run(
+        [sys.executable, "-m", "netsched", "check-policy", "patient", "--plugin", "patient.py"],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 1
+    assert done.stderr.split() == re.search(r"^    error: .*?\n\n", page.read_text(), re.S | re.M)[0].split()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> None:
     """Be the coordinator that the command line asks for. ScenarioError, CapabilityError or PolicyError."""
     logs.setup(options.log_format, logging.INFO if options.verbose else logging.WARNING)
-    config = load(options.config)
+    config = load(options.config, options.plugin)
     try:
         from netsched.coordinator.service import Service  # noqa: PLC0415 # grpc is an extra
     except ImportError:

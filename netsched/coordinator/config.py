@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -32,6 +33,7 @@ from netsched.fabric import Fabric
 from netsched.hints import nearest
 from netsched.marking import CLASSES
 from netsched.model import Control, Policy, Spec
+from netsched.plugins import known
 from netsched.problems import Problems
 
 _PORT: Final = re.compile(r"[0-9]{1,5}")
@@ -115,13 +117,17 @@ class Config:
     stale: float
 
 
-def load(path: str | Path) -> Config:
-    """Read and check a file. ScenarioError with a line for each mistake."""
+def load(path: str | Path, plugins: Sequence[str] = ()) -> Config:
+    """Read and check a file. ScenarioError with a line for each mistake.
+
+    `plugins`: Python files whose policies it may name as well; their code is run.
+    """
+    kinds = known(plugins)
     document = read(path)
     problems = Problems(document)
     top = problems.validate(_File, document.data, ())
     fabric = _fabric(problems, document.data.get("fabric"))
-    policy = _policy(problems, document.data.get("policy"))
+    policy = _policy(problems, document.data.get("policy"), kinds)
     names: dict[str, int] = {}
     if top is not None:
         _check_places(problems, top)
@@ -168,18 +174,20 @@ def _fabric(problems: Problems, value: object) -> Fabric | None:
     return fabrics.build(spec)[1]
 
 
-def _policy(problems: Problems, value: object) -> Policy | None:
+def _policy(problems: Problems, value: object, kinds: Mapping[str, type[Policy]]) -> Policy | None:
     name, params = value, dict[str, Any]()
     if isinstance(value, dict) and len(value) == 1:
         ((name, params),) = value.items()
-    if not isinstance(name, str) or name not in policies.POLICIES or not isinstance(params, dict):
+    if not isinstance(name, str) or name not in kinds or not isinstance(params, dict):
         found = shown(name if isinstance(name, str) else value)
-        problems.add(("policy",), f"{found} is no policy: {nearest(str(name), policies.POLICIES)}")
+        problems.add(
+            ("policy",), f"{found} is no policy: {nearest(str(name), kinds)}, or --plugin FILE for your own"
+        )
         return None
     spec = Spec(name, params)
-    if problems.validate(policies.POLICIES[name], params, ("policy", name)) is None:
+    if problems.validate(kinds[name], params, ("policy", name)) is None:
         return None
-    return policies.make(spec)
+    return policies.make(spec, kinds)
 
 
 def _name_of(top: _File, host: str) -> str:

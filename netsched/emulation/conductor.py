@@ -31,7 +31,10 @@ def emulate(
             body = message.body
             progress(Standing(**body))
 
-    request = Message("perform", {"source": dict(scenario.source), "position": position})
+    request = Message(
+        "perform",
+        {"source": dict(scenario.source), "position": position, "plugins": list(scenario.plugins)},
+    )
     answer = enclosure.run_enclosed("netsched.emulation.stage:perform", request, log=log, on_message=heard)
     if answer.kind != "outcome":
         raise EmulationError(f"the emulation answered {answer.kind!r} instead of an outcome; see {log}")

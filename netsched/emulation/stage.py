@@ -57,7 +57,7 @@ class Cast:
 
 def perform(channel: Channel, request: Message) -> Message:
     """Entry point of the enclosure: run one scheme of the scenario in `request`; its Outcome, as columns."""
-    scenario = _scenario(request.body["source"])
+    scenario = _scenario(request.body["source"], request.body["plugins"])
     built = scenarios.build(scenario)
     ready = built.ready[request.body["position"]]
     policy, workload = ready.policy, ready.workload
@@ -115,10 +115,10 @@ def refuse_impossible(scenario: Scenario, workload: Workload) -> tuple[Emulation
     return emulation, scenario.queues
 
 
-def _scenario(source: dict[str, Any]) -> Scenario:
+def _scenario(source: dict[str, Any], plugins: list[str]) -> Scenario:
     path = SCRATCH / "scenario.yaml"
     path.write_text(yaml.safe_dump(source, sort_keys=False))
-    return scenarios.load(path)
+    return scenarios.load(path, plugins=plugins)
 
 
 def _addresses(fabric: Fabric) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -50,15 +51,18 @@ POLICIES: dict[str, type[Policy]] = {
 }
 
 
-def make(spec: Spec) -> Policy:
-    """The policy of that name with those parameters (its dataclass fields). ScenarioError if none has it."""
+def make(spec: Spec, kinds: Mapping[str, type[Policy]] = POLICIES) -> Policy:
+    """The policy of that name with those parameters (its dataclass fields). ScenarioError if none has it.
+
+    `kinds`: the policies by name, where there are others than the registry's (`plugins.known`).
+    """
     from difflib import get_close_matches  # noqa: PLC0415
 
-    if spec.name not in POLICIES:
-        near = get_close_matches(spec.name, POLICIES, 1)
+    if spec.name not in kinds:
+        near = get_close_matches(spec.name, kinds, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ScenarioError(f"policies: no policy {spec.name!r}{hint} There are: {', '.join(POLICIES)}")
-    kind = POLICIES[spec.name]
+        raise ScenarioError(f"policies: no policy {spec.name!r}{hint} There are: {', '.join(kinds)}")
+    kind = kinds[spec.name]
     known: list[str] = (
         [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     )
