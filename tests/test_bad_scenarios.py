@@ -56,7 +56,7 @@ BAD = {
     "unknown policy": (
         scenario(policies="policies: [fair, sebv]"),
         "bad.yaml:4: policies.1: no policy is called 'sebv': did you mean 'sebf'? "
-        f"(good: {', '.join(sorted(POLICIES))})",
+        f"(good: {', '.join(sorted(POLICIES))}), or --plugin FILE for one of your own",
     ),
     "unknown parameter of a policy": (
         scenario(policies="policies: [{tensorexpress: {level: 4}}]"),
