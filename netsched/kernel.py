@@ -77,19 +77,15 @@ _KERNEL: Final[Mapping[str, tuple[str, str, str]]] = {
     "ets": ("CONFIG_NET_SCH_ETS", "strict priority without a rate", "htb with a prio per class is used"),
     "netem": ("CONFIG_NET_SCH_NETEM", "link delay", "a scenario with delays needs `delay: best-effort`"),
     "flower": ("CONFIG_NET_CLS_FLOWER", "sorting packets by DSCP", "u32 is used"),
-    "matchall": (
-        "CONFIG_NET_CLS_MATCHALL",
-        "optical cross-connects",
-        "a u32 filter that matches all is used",
-    ),
+    "matchall": ("CONFIG_NET_CLS_MATCHALL", "redirecting all frames of a port", "u32 is used"),
     "mirred": (
         "CONFIG_NET_ACT_MIRRED",
-        "optical cross-connects",
+        "optical switches",
         "scenarios with optical switches are refused",
     ),
     "clsact": (
         "CONFIG_NET_SCH_INGRESS",
-        "optical cross-connects",
+        "optical switches",
         "scenarios with optical switches are refused",
     ),
     "veth": ("CONFIG_VETH", "links between emulated nodes", _EMULATION),

@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +73,15 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 
 @dataclass(frozen=True)
+class Request:
+    """One change for `Netlink.transaction`: type, body and flags of its message."""
+
+    message: int
+    body: bytes
+    flags: int = 0
+
+
+@dataclass(frozen=True)
 class Interface:
     """`mtu` in bytes; `kind` is the kernel's word ("veth", "bond", ...), "" for hardware."""
 
@@ -113,6 +122,26 @@ class Netlink:
                 _raise_if_error(head_flags, payload)
                 return
 
+    def transaction(self, requests: Sequence[Request]) -> None:
+        """Ask for many changes with one message: the kernel makes them in order, without us in between.
+
+        Each is tried, whatever becomes of the others. NetlinkError for the first that is refused.
+        """
+        if not requests:
+            return
+        self.operations += len(requests)
+        numbers = [next(self._sequence) for _ in requests]
+        flags = NLM_F_REQUEST | NLM_F_ACK
+        self._sock.send(
+            b"".join(
+                _message(each.message, flags | each.flags, number, each.body)
+                for number, each in zip(numbers, requests, strict=True)
+            )
+        )
+        verdicts = [next(self._receive(number)) for number in numbers]
+        for _, head_flags, payload in verdicts:
+            _raise_if_error(head_flags, payload)
+
     def dump(self, message: int, body: bytes) -> list[bytes]:
         """All answers to a dump request, repeated if the kernel says that the table changed meanwhile."""
         for _ in range(_DUMP_ATTEMPTS):
@@ -147,7 +176,7 @@ class Netlink:
 
     def _send(self, message: int, flags: int, body: bytes) -> int:
         sequence = next(self._sequence)
-        self._sock.send(_HEADER.pack(_HEADER.size + len(body), message, flags, sequence, 0) + body)
+        self._sock.send(_message(message, flags, sequence, body))
         return sequence
 
     def _receive(self, sequence: int) -> Iterator[tuple[int, int, bytes]]:
@@ -163,6 +192,11 @@ class Netlink:
                 if answered == sequence:
                     yield kind, flags, data[at + _HEADER.size : at + length]
                 at += (length + 3) & ~3
+
+
+def _message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    padded = body + bytes(-len(body) % 4)
+    return _HEADER.pack(_HEADER.size + len(body), kind, flags, sequence, 0) + padded
 
 
 def _text(data: bytes) -> str:

@@ -101,11 +101,11 @@ def u32(ifindex: int, filter_: Filter) -> bytes:
 def filter_head(ifindex: int, filter_: Filter) -> bytes:
     """Address of a filter: a new one names its node only, the kernel adds its hash table's number."""
     protocol = filter_.protocol
-    info = PRIOS[protocol] << 16 | _swap(PROTOCOLS[protocol])
+    info = PRIOS[protocol] << 16 | swap(PROTOCOLS[protocol])
     return tcmsg(ifindex, filter_.handle or filter_.node, HTB_ROOT, info)
 
 
-def _swap(short: int) -> int:
+def swap(short: int) -> int:
     """A 16-bit number as the kernel's big-endian fields show it in our byte order."""
     return int.from_bytes(short.to_bytes(2, "big"), sys.byteorder)
 
@@ -170,7 +170,7 @@ class Message:
                 shift = 8 * (3 - byte)
                 if mask >> shift & 0xFF:
                     match.append((at + byte, mask >> shift & 0xFF, value >> shift & 0xFF))
-        ours = {(PRIOS[name], _swap(PROTOCOLS[name])): name for name in PROTOCOLS}
+        ours = {(PRIOS[name], swap(PROTOCOLS[name])): name for name in PROTOCOLS}
         protocol = ours.get((self.info >> 16, self.info & 0xFFFF), f"? (pref {self.info >> 16:#x})")
         target = struct.unpack("=I", options[_U32_CLASSID])[0]
         minor = target & 0xFFFF if target >> 16 == qdisc.MAJOR else -1

@@ -39,10 +39,15 @@ class Space:
     def ip(self, *argv: str) -> str:
         return self.run("ip", *argv)
 
-    def python(self, code: str, *argv: str, keep: Sequence[int] = ()) -> subprocess.Popen[str]:
-        """Start a Python program inside; the caller waits for it. `keep`: descriptors that it inherits."""
+    def python(
+        self, code: str, *argv: str, keep: Sequence[int] = (), before: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
+        """Start a Python program inside; the caller waits for it. `keep`: descriptors that it inherits.
+
+        `before`: a program that starts it, such as chrt.
+        """
         return subprocess.Popen(
-            self.argv(sys.executable, "-c", code, *argv),
+            self.argv(*before, sys.executable, "-c", code, *argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

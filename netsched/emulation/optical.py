@@ -1,0 +1,266 @@
+"""Optical switches in real time: a process that sets matchings when it is told to, with their dark times.
+
+    python -m netsched.emulation.optical CONTROL_FD CONFIG_JSON
+
+It does nothing else, so that what it measures of itself is what the network's ports see: a command's
+changed ports go dark at once (all ports where a switch is all-stop), and have light again `delay` seconds
+later. A port that is told to change while it is dark begins its dark time anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import select
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from netsched.emulation import redirects
+from netsched.emulation.redirects import DARK, Ports
+from netsched.errors import EmulationError, NetschedError
+from netsched.netlink import Netlink, open_netns
+
+_SOON_S: Final = 1e-3
+"""Closer than this to what is due next, the process listens to nobody: it must not be late."""
+
+
+@dataclass(frozen=True)
+class OpticalSwitch:
+    """One optical switch of a run.
+
+    node      its name in the fabric
+    pid       the process that holds its network namespace
+    ports     the interface of each port
+    delay     seconds for which the ports of a change are dark
+    all_stop  a change darkens all ports, and not only those that change
+    """
+
+    node: str
+    pid: int
+    ports: tuple[str, ...]
+    delay: float
+    all_stop: bool
+
+
+@dataclass(frozen=True)
+class Switching:
+    """One change of one optical switch, as it happened. Times are CLOCK_MONOTONIC seconds.
+
+    switch     ordinal of the switch
+    commanded  when it was to begin
+    dark       when the last of its ports had lost its light
+    light      when the first of its ports was given light again; inf where none was
+    finished   when the last one had it
+    ports      how many ports got light
+    lost       frames that came to the switch's dark ports since the change before
+    """
+
+    switch: int
+    commanded: float
+    dark: float
+    light: float
+    finished: float
+    ports: int
+    lost: int
+
+    @property
+    def dark_s(self) -> float:
+        """Seconds from the last port's darkness to the first port's light."""
+        return self.light - self.dark
+
+
+def check_matching(ports: int, out: Sequence[int]) -> None:
+    """EmulationError unless `out` names, per port, another port or `DARK`, and none twice."""
+    lit = [target for target in out if target != DARK]
+    if len(out) != ports or any(not 0 <= target < ports for target in lit):
+        raise EmulationError(
+            f"matching {list(out)}: must name {ports} ports, each 0 to {ports - 1} or {DARK}"
+        )
+    if len(set(lit)) < len(lit) or any(port == target for port, target in enumerate(out)):
+        raise EmulationError(f"matching {list(out)}: a port is the end of two circuits, or of its own")
+
+
+@dataclass
+class _State:
+    """One switch in the process. `out` is what it was told last, `lit` the ports that have light,
+    `due` when each dark port gets it."""
+
+    switch: OpticalSwitch
+    link: Netlink
+    ports: Ports
+    out: list[int]
+    lit: set[int] = field(default_factory=set)
+    due: dict[int, float] = field(default_factory=dict)
+    lost: int = 0
+    commanded: float = 0.0
+    dark: float = 0.0
+
+
+class Optics:
+    """The switches of a network, dark at first. Times are CLOCK_MONOTONIC seconds."""
+
+    def __init__(self, switches: Sequence[OpticalSwitch]) -> None:
+        self._states = [_open(switch) for switch in switches]
+        self.done: list[Switching] = []
+
+    def close(self) -> None:
+        for state in self._states:
+            state.link.close()
+
+    def command(self, switch: int, out: Sequence[int], at: float) -> None:
+        """Set this matching of a switch now; `at` is when it was to happen, for the record."""
+        state = self._states[switch]
+        check_matching(len(state.ports), out)
+        changed = [port for port, target in enumerate(out) if target != state.out[port]]
+        state.out = list(out)
+        if not changed:
+            return
+        stopped = range(len(state.ports)) if state.switch.all_stop else changed
+        dark = sorted(state.lit.intersection(stopped))
+        state.lit.difference_update(dark)
+        state.commanded = at
+        if state.switch.delay > 0:
+            redirects.change(state.link, state.ports, dark, [])
+        state.dark = time.monotonic()
+        for port in stopped:
+            state.due.pop(port, None)
+            if out[port] != DARK:
+                state.due[port] = state.dark + state.switch.delay
+        if state.switch.delay == 0:
+            self._light(switch, sorted(state.due), [port for port in dark if out[port] == DARK])
+        elif not state.due:
+            self._note(switch, 0, math.inf, math.inf)
+
+    def advance(self, now: float) -> float:
+        """Give light to the ports whose time has come; when the next one's comes (inf if none waits)."""
+        for number, state in enumerate(self._states):
+            ready = sorted(port for port, at in state.due.items() if at <= now)
+            if ready:
+                self._light(number, ready, [])
+        return min((at for state in self._states for at in state.due.values()), default=math.inf)
+
+    def matching(self, switch: int) -> tuple[int, ...]:
+        """What the kernel has now."""
+        state = self._states[switch]
+        return redirects.read_back(state.link, state.ports)
+
+    def _light(self, number: int, ready: list[int], darken: list[int]) -> None:
+        state = self._states[number]
+        began = time.monotonic()
+        redirects.change(state.link, state.ports, darken, [(port, state.out[port]) for port in ready])
+        finished = time.monotonic()
+        state.lit.update(ready)
+        for port in ready:
+            del state.due[port]
+        self._note(number, len(ready), began, finished)
+
+    def _note(self, number: int, ports: int, light: float, finished: float) -> None:
+        state = self._states[number]
+        before, state.lost = state.lost, sum(redirects.lost(state.link, state.ports))
+        self.done.append(
+            Switching(number, state.commanded, state.dark, light, finished, ports, state.lost - before)
+        )
+
+
+def _open(switch: OpticalSwitch) -> _State:
+    link = open_netns(switch.pid)
+    index = link.links()
+    ports = Ports(tuple(index[name] for name in switch.ports))
+    redirects.prepare(link, ports)
+    state = _State(switch, link, ports, [DARK] * len(ports))
+    state.lost = sum(redirects.lost(link, ports))
+    return state
+
+
+class Remote:
+    """The program's end of the process: tell it what to set, hear what became of it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+
+    def command(self, steps: Sequence[tuple[float, Sequence[Sequence[int]]]]) -> None:
+        """Forget what has not begun; at each time (s, CLOCK_MONOTONIC) set the matching of each switch."""
+        self.control.sendall(
+            json.dumps({"steps": [[at, list(map(list, out))] for at, out in steps]}).encode()
+        )
+
+    def matchings(self) -> list[tuple[int, ...]]:
+        """What the kernel has now, per switch. Only while nothing else is expected."""
+        self.control.sendall(json.dumps({"read": True}).encode())
+        while True:
+            answer = self.receive()
+            if "matchings" in answer:
+                return [tuple(out) for out in answer["matchings"]]
+
+    def receive(self) -> dict[str, Any]:
+        """The next message: {"switchings": [...]}, {"matchings": [...]} or {"ready": true}.
+
+        EmulationError if the process says that it failed, or has ended.
+        """
+        packet = self.control.recv(1 << 17)
+        if not packet:
+            raise EmulationError("the process of the optical switches has ended")
+        message: dict[str, Any] = json.loads(packet)
+        if "failed" in message:
+            raise EmulationError(f"optical switches: {message['failed']}")
+        return message
+
+    def switchings(self) -> list[Switching]:
+        """What has happened since the last call, for a caller that waits for nothing else."""
+        return switchings_of(self.receive())
+
+
+def switchings_of(message: dict[str, Any]) -> list[Switching]:
+    return [Switching(**row) for row in message.get("switchings", [])]
+
+
+def serve(control: socket.socket, optics: Optics, count: int) -> None:
+    """Carry out what comes over `control` until its other end closes."""
+    control.sendall(json.dumps({"ready": True}).encode())
+    steps: list[tuple[float, list[list[int]]]] = []
+    while True:
+        light = optics.advance(time.monotonic())
+        now = time.monotonic()
+        if steps and steps[0][0] <= now:
+            at, matchings = steps.pop(0)
+            for switch, out in enumerate(matchings):
+                optics.command(switch, out, at)
+            continue
+        if optics.done:
+            control.sendall(json.dumps({"switchings": [asdict(row) for row in optics.done]}).encode())
+            optics.done.clear()
+        wake = min(light, steps[0][0] if steps else math.inf)
+        wait = wake - time.monotonic()
+        if wait < _SOON_S:
+            time.sleep(max(wait, 0.0))
+            continue
+        ready, _, _ = select.select([control], [], [], None if math.isinf(wait) else wait - _SOON_S / 2)
+        if ready:
+            packet = control.recv(1 << 17)
+            if not packet:
+                return
+            asked = json.loads(packet)
+            if "steps" in asked:
+                steps = [(at, out) for at, out in asked["steps"]]
+            if "read" in asked:
+                found = [optics.matching(switch) for switch in range(count)]
+                control.sendall(json.dumps({"matchings": found}).encode())
+
+
+def main(control_fd: int, config: list[dict[str, Any]]) -> int:
+    control = socket.socket(fileno=control_fd)
+    try:
+        switches = [OpticalSwitch(**{**each, "ports": tuple(each["ports"])}) for each in config]
+        serve(control, Optics(switches), len(switches))
+    except NetschedError as error:
+        control.sendall(json.dumps({"failed": str(error)}).encode())
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), json.loads(sys.argv[2])))
