@@ -28,6 +28,14 @@ KINDS: Final = ("host", "eps", "ocs")
 """What a node is: a host, an electrical packet switch, an optical circuit switch."""
 
 
+@dataclass(frozen=True)
+class Switching:
+    """How an optical switch changes its circuits: `delay` seconds dark, those that change or all of them."""
+
+    delay: float
+    all_stop: bool
+
+
 def _no_ports() -> Ints:
     return np.zeros(0, np.int64)
 
@@ -45,6 +53,7 @@ class Fabric:
     delay      seconds, float64
     link_port  Mininet's port number at `link_src`: the interface is "{node}-eth{port}" (the order of the
                links if not given)
+    switching  of each optical switch, in the order of the nodes
     """
 
     name: str
@@ -56,6 +65,7 @@ class Fabric:
     capacity: Floats
     delay: Floats
     link_port: Ints = field(default_factory=_no_ports)
+    switching: tuple[Switching, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.hosts)
@@ -64,6 +74,8 @@ class Fabric:
         src, dst = self.link_src, self.link_dst
         if not (np.array_equal(src[::2], dst[1::2]) and np.array_equal(src[1::2], dst[::2])):
             raise ValueError("links 2i and 2i+1 of a Fabric are the two ways of one cable")
+        if len(self.switching) != self.kinds.count("ocs"):
+            raise ValueError("a Fabric says of each optical switch how it changes")
         if len(self.link_port) != len(src):
             object.__setattr__(self, "link_port", np.arange(len(src), dtype=np.int64))
         for column in (self.link_src, self.link_dst, self.capacity, self.delay, self.link_port):
@@ -76,7 +88,9 @@ class Fabric:
         Every link needs `bw` (Mbit/s, > 0) and may have `delay` ("10us"), for both ways or, as Mininet
         allows, per interface in `params1`/`params2`. Node option `kind` is "eps" unless given.
         ScenarioError for a bad or missing value, for a property that the engines do not model (loss,
-        jitter), and for hosts without a way to each other.
+        jitter), and for hosts without a way to each other over packet switches. An optical switch (`kind`
+        "ocs") may have `reconfiguration` ("10ms", 0 if not given), `model` ("all-stop" or "not-all-stop", the
+        default) and `ports`, how many there are (as many as have cables if not given).
         """
         label = name or type(topo).__name__
         hosts = tuple(topo.hosts())
@@ -101,6 +115,11 @@ class Fabric:
             capacity=values[:, :, 0].ravel(),
             delay=values[:, :, 1].ravel(),
             link_port=ends[:, :, 1].ravel(),
+            switching=tuple(
+                _switching(label, topo, node)
+                for node, kind in zip(nodes, kinds, strict=True)
+                if kind == "ocs"
+            ),
         )
         _check_connected(fabric)
         return fabric
@@ -111,8 +130,16 @@ class Fabric:
 
     @cached_property
     def router(self) -> Router:
-        """The routes; built when first asked for."""
-        return Router(len(self.nodes), len(self.hosts), self.link_src, self.link_dst, self.link_port)
+        """The routes over packet switches, in numbers of `packet_links`; built when first asked for."""
+        kept = self.packet_links
+        src, dst, port = self.link_src[kept], self.link_dst[kept], self.link_port[kept]
+        return Router(len(self.nodes), len(self.hosts), src, dst, port)
+
+    @cached_property
+    def packet_links(self) -> Ints:
+        """The links that do not touch an optical switch: packets are routed over these alone."""
+        optical = np.array([kind == "ocs" for kind in self.kinds])
+        return np.flatnonzero(~(optical[self.link_src] | optical[self.link_dst]))
 
     @property
     def n_paths(self) -> int:
@@ -131,7 +158,8 @@ class Fabric:
     def next_hops(self, dst_host: int, p: int) -> Ints:
         """`next_hop` of all nodes at once, int64: what the emulator installs for (dst_host, p)."""
         self._check_rows(np.array([dst_host]), np.array([p]))
-        return self.router.next_hops(dst_host, p)
+        # The last entry is for -1.
+        return np.append(self.packet_links, -1)[self.router.next_hops(dst_host, p)]
 
     def path(self, src: int, dst: int, p: int, hairpin: bool = False) -> Ints:
         """Link ids from host `src` to host `dst`. `src == dst`: none, or the host's port out and back."""
@@ -145,7 +173,8 @@ class Fabric:
         """
         src, dst, p = (np.asarray(column, dtype=np.int64) for column in (src, dst, p))
         self._check_rows(np.concatenate((src, dst)), p)
-        return self.router.paths(src, dst, p, hairpin)
+        indptr, links = self.router.paths(src, dst, p, hairpin)
+        return indptr, self.packet_links[links]
 
     def choose_path(
         self, job: npt.ArrayLike, src: npt.ArrayLike, dst: npt.ArrayLike, salt: npt.ArrayLike
@@ -213,6 +242,22 @@ def _kind(fabric: str, topo: Topo, node: str, is_host: bool) -> str:
     return str(kind)
 
 
+def _switching(fabric: str, topo: Topo, node: str) -> Switching:
+    info = topo.nodeInfo(node)
+    dark, model, ports = info.get("reconfiguration", 0), info.get("model", "not-all-stop"), info.get("ports")
+    if model not in ("all-stop", "not-all-stop"):
+        raise ScenarioError(
+            f"fabric {fabric}: switch {node} has model {model!r}; it can be all-stop or not-all-stop"
+        )
+    cables = len(topo.ports.get(node, {}))
+    if ports is not None and ports < cables:
+        raise ScenarioError(f"fabric {fabric}: switch {node} has {ports} ports and {cables} cables")
+    try:
+        return Switching(units.duration(dark), model == "all-stop")
+    except ValueError as error:
+        raise ScenarioError(f"fabric {fabric}: switch {node}: reconfiguration: {error}") from None
+
+
 def _properties(fabric: str, info: Mapping[str, Any]) -> list[tuple[float, float]]:
     """(capacity, delay) of a cable's two ends. Mininet lets common options override an interface's own."""
     both = []
@@ -249,9 +294,13 @@ def _cables(fabric: str, topo: Topo, number: Mapping[str, int]) -> tuple[Ints, F
 
 
 def _check_connected(fabric: Fabric) -> None:
-    """Every two hosts need an island of switches in common (or a cable), because hosts do not forward."""
+    """Every two hosts need an island of switches in common (or a cable), because hosts do not forward.
+
+    Optical switches are no way: what they join depends on when.
+    """
     n, size = len(fabric.hosts), len(fabric.nodes)
-    src, dst = fabric.link_src[::2], fabric.link_dst[::2]
+    cables = fabric.packet_links[::2]
+    src, dst = fabric.link_src[cables], fabric.link_dst[cables]
     inside = (src >= n) & (dst >= n)
     matrix = coo_array((np.ones(inside.sum()), (src[inside], dst[inside])), shape=(size, size))
     island = connected_components(matrix, directed=False)[1].astype(np.int64)
@@ -263,9 +312,10 @@ def _check_connected(fabric: Fabric) -> None:
                 cabled[b].add(-1 - i)
     if n > 1 and not set.intersection(*cabled):
         distinct = {frozenset(islands): host for host, islands in zip(fabric.hosts, cabled, strict=True)}
-        apart = next(((distinct[a], distinct[b]) for a in distinct for b in distinct if not a & b), None)
+        pairs = ((distinct[a], distinct[b]) for a in distinct for b in distinct if a != b and not a & b)
+        apart = next(pairs, fabric.hosts[:2] if frozenset() in distinct else None)
         if apart is not None:
             raise ScenarioError(
                 f"fabric {fabric.name}: no way from host {apart[0]} to host {apart[1]}; "
-                "connect all hosts over switches"
+                "connect all hosts over packet switches"
             )

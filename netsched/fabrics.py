@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from mininet.topo import Topo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -35,6 +35,10 @@ Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=MAX_CABLES)]
 Ratio = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
+_TIMES: Final = {"delay": "", "reconfiguration": "0us"}
+"""Keys that are times, and what a `Topo` is given for one of 0."""
+
+
 class FabricParams(BaseModel):
     """Parameters of one kind of fabric, as the scenario writes them."""
 
@@ -50,8 +54,8 @@ class FabricParams(BaseModel):
         given: dict[str, Any] = {}
         for key in type(self).model_fields:
             value = getattr(self, key)
-            if key == "delay":
-                given[key] = f"{value * 1e6!r}us" if value else ""
+            if key in _TIMES:
+                given[key] = f"{value * 1e6!r}us" if value else _TIMES[key]
             elif value is not None:
                 given[key] = units.mbit(value) if key == "rate" or key.endswith("_rate") else value
         return given
@@ -121,6 +125,61 @@ class RailOptimizedParams(_Uplinks):
         return self.pods * self.gpus_per_server * (2 * self.servers + self.spines)
 
 
+class OpticalParams(FabricParams):
+    """How optical switches change: seconds for which circuits are dark, and which of a switch's are."""
+
+    reconfiguration: Duration = 0.01
+    model: Literal["all-stop", "not-all-stop"] = "not-all-stop"
+
+
+class HybridParams(OpticalParams, _Uplinks):
+    racks: Count
+    hosts_per_rack: Count
+    spines: Count = 1
+    optical_switches: Count = 1
+    host_rate: Rate
+    circuit_rate: Rate | None = None
+
+    def n_cables(self) -> int:
+        return self.racks * (self.hosts_per_rack + self.spines + self.optical_switches)
+
+
+class OcsDirectParams(OpticalParams):
+    hosts: Count
+    degree: Count = 1
+    circuit_rate: Rate
+    packet_rate: Rate
+
+    def n_cables(self) -> int:
+        return self.hosts * (1 + self.degree)
+
+
+class RotorParams(OpticalParams):
+    racks: Count
+    hosts_per_rack: Count
+    rotors: Count
+    host_rate: Rate
+    circuit_rate: Rate | None = None
+    packet_share: Ratio = 0.1
+    reconfiguration: Duration = 20e-6
+
+    def n_cables(self) -> int:
+        return self.racks * (self.hosts_per_rack + 1 + self.rotors)
+
+
+class RailOcsParams(OpticalParams, _Uplinks):
+    pods: Count
+    servers: Count
+    gpus_per_server: Count
+    spines: Count = 1
+    nic_rate: Rate
+    server_rate: Rate
+    circuit_rate: Rate | None = None
+
+    def n_cables(self) -> int:
+        return self.pods * self.gpus_per_server * (2 * self.servers + self.spines + 1)
+
+
 @dataclass(frozen=True)
 class FabricKind:
     """A name that `fabric: {kind: ...}` may have: its parameters and the `Topo` class they build."""
@@ -140,6 +199,10 @@ _PARAMS: Final[Mapping[str, type[FabricParams]]] = {
     "leaf_spine": LeafSpineParams,
     "fat_tree": FatTreeParams,
     "rail_optimized": RailOptimizedParams,
+    "hybrid": HybridParams,
+    "ocs_direct": OcsDirectParams,
+    "rotor": RotorParams,
+    "rail_ocs": RailOcsParams,
 }
 
 FABRICS: Final[Mapping[str, FabricKind]] = {

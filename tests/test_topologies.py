@@ -76,6 +76,26 @@ def test_rail_optimized_puts_nic_r_on_rail_r_of_its_pod():
     assert rate(topo, "rail1", "spine2") == 3 * 100 / 2 / 3
 
 
+def test_hybrid_gives_each_rack_an_uplink_to_every_switch():
+    """3 racks of 4 hosts at 100 Mbit/s, 2:1 over 2 spines: 100 each; circuits of 400, the rack's whole."""
+    topo = TOPOLOGIES["hybrid"](racks=3, hosts_per_rack=4, spines=2, optical_switches=2, oversubscription=2)
+    assert (len(topo.hosts()), len(topo.switches()), len(topo.links())) == (12, 3 + 2 + 2, 12 + 3 * 4)
+    assert rate(topo, "tor3", "spine2") == 100
+    assert rate(topo, "tor3", "ocs2") == 400
+
+
+def test_rotor_ocs_direct_and_rail_ocs_counts():
+    topo = TOPOLOGIES["rotor"](racks=5, hosts_per_rack=4, rotors=4)
+    assert (len(topo.hosts()), len(topo.switches()), len(topo.links())) == (20, 5 + 4 + 1, 20 + 5 * 5)
+    assert (rate(topo, "tor5", "ocs4"), rate(topo, "tor5", "core1")) == (100, 40)
+    topo = TOPOLOGIES["ocs_direct"](hosts=6, degree=3)
+    assert (len(topo.hosts()), len(topo.switches()), len(topo.links())) == (6, 1 + 3, 6 * 4)
+    topo = TOPOLOGIES["rail_ocs"](pods=3, servers=2, gpus_per_server=4)
+    assert (len(topo.hosts()), len(topo.links())) == (24, 24 * 2 + 12 * 2)
+    # Rail 2 of pod 3 is rail10, on optical switch 2.
+    assert "ocs2" in topo.g["rail10"]
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -87,6 +107,12 @@ def test_rail_optimized_puts_nic_r_on_rail_r_of_its_pod():
         ("fat_tree", {"oversubscription": 0}),
         ("rail_optimized", {"nic_rate": -1}),
         ("rail_optimized", {"uplink_rate": 10.0, "oversubscription": 2.0}),
+        ("hybrid", {"racks": 0}),
+        ("hybrid", {"uplink_rate": 10.0, "oversubscription": 2.0}),
+        ("ocs_direct", {"packet_rate": 0}),
+        ("rotor", {"packet_share": 0}),
+        ("rail_ocs", {"pods": 0}),
+        ("rail_ocs", {"uplink_rate": 10.0, "oversubscription": 2.0}),
     ],
 )
 def test_impossible_parameters_are_refused(kind, options):
@@ -97,13 +123,21 @@ def test_impossible_parameters_are_refused(kind, options):
 @pytest.mark.parametrize("kind", TOPOLOGIES)
 def test_mininet_can_build_them(kind):
     """Interface names fit IFNAMSIZ (15 characters), datapath ids differ, kinds are set."""
-    large = {"leaf_spine": {"leaves": 128, "spines": 16}, "fat_tree": {"k": 16}}
+    large = {
+        "leaf_spine": {"leaves": 128, "spines": 16},
+        "fat_tree": {"k": 16},
+        "hybrid": {"racks": 64, "hosts_per_rack": 64, "optical_switches": 8},
+        "rail_ocs": {"pods": 16, "servers": 32, "gpus_per_server": 8},
+    }
     topo = TOPOLOGIES[kind](**large.get(kind, {}))
     assert max(len(f"{node}-eth{port}") for node, ports in topo.ports.items() for port in ports) <= 15
     ids = [int(topo.nodeInfo(s).get("dpid", s.removeprefix("s")), 16) for s in topo.switches()]
     assert len(set(ids)) == len(ids)
     assert {topo.nodeInfo(h)["kind"] for h in topo.hosts()} == {"host"}
-    assert {topo.nodeInfo(s)["kind"] for s in topo.switches()} == {"eps"}
+    optical = {s for s in topo.switches() if s.startswith("ocs")}
+    assert {topo.nodeInfo(s)["kind"] for s in topo.switches() if s not in optical} == {"eps"}
+    assert {topo.nodeInfo(s)["kind"] for s in optical} <= {"ocs"}
+    assert all(topo.nodeInfo(s)["ports"] == len(topo.ports[s]) for s in optical)
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)

@@ -11,8 +11,12 @@ from typing import Final
 from mininet.topo import Topo
 
 from topologies.fat_tree import FatTree
+from topologies.hybrid import Hybrid
 from topologies.leaf_spine import LeafSpine
+from topologies.ocs_direct import OcsDirect
+from topologies.rail_ocs import RailOcs
 from topologies.rail_optimized import RailOptimized
+from topologies.rotor import Rotor
 from topologies.single_switch import SingleSwitch
 
 TOPOLOGIES: Final[dict[str, type[Topo]]] = {
@@ -20,4 +24,8 @@ TOPOLOGIES: Final[dict[str, type[Topo]]] = {
     "leaf_spine": LeafSpine,
     "fat_tree": FatTree,
     "rail_optimized": RailOptimized,
+    "hybrid": Hybrid,
+    "ocs_direct": OcsDirect,
+    "rotor": Rotor,
+    "rail_ocs": RailOcs,
 }
