@@ -181,7 +181,7 @@ def _walk(
     dag = workload.dag
     own = np.concatenate((_own_kernel(workload.flows.size, indptr, links, capacity), workload.tasks.seconds))
     arrival = workload.jobs.arrival[node_jobs(workload)]
-    order, head, tail = _walk_kernel(dag.n_deps, dag.indptr, dag.successors, own, arrival)
+    order, head, tail = walk(dag.n_deps, dag.indptr, dag.successors, own, arrival)
     return own, order, head, tail
 
 
@@ -262,9 +262,14 @@ def _port_kernel(groups: Ints, members: Ints, network: _Network, head: Floats, t
 
 
 @compiled
-def _walk_kernel(
+def walk(
     n_deps: Ints, indptr: Ints, successors: Ints, own: Floats, arrival: Floats
 ) -> tuple[Ints, Floats, Floats]:
+    """A topological order, and per node the longest paths to its start (head) and from its end (tail).
+
+    `own` and `arrival` have a value per node: its own seconds, and the arrival of its job, from which heads
+    count.
+    """
     n = len(n_deps)
     order = np.empty(n, np.int64)
     waits = n_deps.copy()

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from netsched.errors import PolicyError
 from netsched.model import BEST_EFFORT, PLAN_COLUMNS, Control, Event, Ints, Plan, Policy, View
 
+NO_PROFILES: Final = (
+    "it goes by what jobs compute and send in an iteration, which is known where the whole workload is "
+    "(sim, mininet), and not to a coordinator of agents"
+)
+
+
+def profiled(policy: Policy | type[Policy]) -> bool:
+    """Does the policy read `View.profile`?"""
+    return bool(getattr(policy, "profiled", False))
+
 
 def decide(policy: Policy, view: View, queues: int | None) -> Plan:
     """The policy's plan for this view, with `rank` turned into a class: 0..queues-1, any if queues is None.
 
-    Raises PolicyError if the plan is not one value per flow, finite where it must be, and positive.
+    Raises PolicyError if the plan is not one value per flow, finite where it must be, and positive, or if
+    the policy wants profiles of jobs and there are none.
     """
+    if profiled(policy) and view.profile is None:
+        raise PolicyError(f"policy {policy.name}: {NO_PROFILES}")
     plan = policy(view if policy.clairvoyant else _without_sizes(view))
     _check(policy, plan, len(view.flows))
     _check_reserve(policy, view, plan)

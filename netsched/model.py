@@ -218,11 +218,33 @@ class JobView:
 
 
 @dataclass(frozen=True)
+class Profile:
+    """What is known of training before it runs, for policies that say that they want it.
+
+    One value per row of `View.jobs`, for one iteration, in seconds on a network that takes no time:
+    compute  its length
+    lead     from its begin to the release of its first flow
+    work     of all the job's workers' computations, added up
+    traffic  that its bytes would take alone on the link that has most to carry for its capacity
+
+    One value per row of `View.coflows`: `due`, the time of the run at which its bytes are needed if
+    computation waits for nothing else: as long after the first release of its stage as in that schedule.
+    """
+
+    compute: Floats
+    lead: Floats
+    work: Floats
+    traffic: Floats
+    due: Floats
+
+
+@dataclass(frozen=True)
 class View:
     """All that a policy may look at. Its arrays are read-only; `now` is its only clock.
 
     `capacity` has one entry per link of the fabric in bytes/s; `queues` is the number of priority
-    classes that the hardware has, None for as many as there are ranks.
+    classes that the hardware has, None for as many as there are ranks. `profile` is None unless the policy
+    is `profiled`.
     """
 
     now: float
@@ -232,6 +254,7 @@ class View:
     capacity: Floats
     queues: int | None
     events: Event = Event.NONE
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True)
@@ -273,6 +296,8 @@ class Policy(Protocol):
     It may also say, as text that gives the reason, what `testing.check_policy` else refuses:
     idles        why a link may be idle that a flow could use
     starves      whom it keeps waiting for as long as others come, and why
+
+    and, with True, that it reads `View.profile`, which is None to all others: profiled
     """
 
     name: ClassVar[str]

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from netsched.ledger import Ledger
-from netsched.model import CoflowView, Event, Floats, FlowView, Ints, JobView, View, Workload
+from netsched.model import CoflowView, Event, Floats, FlowView, Ints, JobView, Profile, View, Workload
+from netsched.profiles import Profiles
 from netsched.routes import Routes
 
 NO_FLOWS: Final[Ints] = np.zeros(0, np.int64)
@@ -27,10 +28,16 @@ class Static:
     coflow_size: Floats
     coflow_flows: Ints
     iteration_ptr: Ints
+    profiles: Profiles | None
 
 
 def static(
-    workload: Workload, routes: Routes, capacity: Floats, queues: int | None, iteration_ptr: Ints
+    workload: Workload,
+    routes: Routes,
+    capacity: Floats,
+    queues: int | None,
+    iteration_ptr: Ints,
+    profiles: Profiles | None = None,
 ) -> Static:
     n = len(workload.coflows.job)
     return Static(
@@ -41,6 +48,7 @@ def static(
         coflow_size=np.bincount(workload.flows.coflow, workload.flows.size, n).astype(np.float64),
         coflow_flows=np.bincount(workload.flows.coflow, minlength=n),
         iteration_ptr=iteration_ptr,
+        profiles=profiles,
     )
 
 
@@ -93,14 +101,16 @@ def view(
     if len(in_flight):
         came = columns.size[in_flight] if known is None else known[in_flight]
         _add_in_flight(fixed, coflows, in_flight, came, under_way)
+    jobs = _job_view(fixed, ledger, coflows)
     return View(
         now=now,
         flows=flow_view,
         coflows=_coflow_view(fixed, ledger, coflows, under_way, class_of_coflow),
-        jobs=_job_view(fixed, ledger, coflows),
+        jobs=jobs,
         capacity=fixed.capacity,
         queues=fixed.queues,
         events=events,
+        profile=None if fixed.profiles is None else _profile(fixed.profiles, ledger, jobs.id, coflows),
     )
 
 
@@ -170,4 +180,16 @@ def _job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
         weight=_frozen(jobs.weight[ids]),
         iterations=_frozen(jobs.iterations[ids]),
         iterations_done=_frozen(done),
+    )
+
+
+def _profile(profiles: Profiles, ledger: Ledger, jobs: Ints, coflows: Ints) -> Profile:
+    begun = np.full(len(profiles.stage_lead), np.inf)
+    np.fmin.at(begun, profiles.stage, ledger.coflow_arrival)
+    return Profile(
+        compute=_frozen(profiles.compute[jobs]),
+        lead=_frozen(profiles.lead[jobs]),
+        work=_frozen(profiles.work[jobs]),
+        traffic=_frozen(profiles.traffic[jobs]),
+        due=_frozen(begun[profiles.stage[coflows]] + profiles.due_after[coflows]),
     )

@@ -32,6 +32,7 @@ from netsched.model import (
     Workload,
 )
 from netsched.observe import Static, static, view
+from netsched.profiles import profiles_for
 from netsched.regroup import regroup
 from netsched.reports import Reports, reports_for
 from netsched.routes import Routes, route
@@ -123,7 +124,14 @@ def _open(
     return _Run(
         fabric=fabric,
         policy=policy,
-        fixed=static(workload, routes, fabric.capacity, queues, books.iteration_offsets(workload)),
+        fixed=static(
+            workload,
+            routes,
+            fabric.capacity,
+            queues,
+            books.iteration_offsets(workload),
+            profiles_for(policy, workload, routes, fabric.capacity),
+        ),
         cadence=Cadence(policy.events, Control() if policy.local else control),
         ledger=ledger,
         bundles=bun,

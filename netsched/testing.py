@@ -29,6 +29,7 @@ from netsched.model import (
     Outcome,
     Plan,
     Policy,
+    Profile,
     Spec,
     TaskKind,
     Transport,
@@ -144,6 +145,7 @@ class _Spy:
     events: ClassVar[Event] = (
         Event.FLOW_RELEASED | Event.FLOW_FINISHED | Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
     )
+    profiled: ClassVar[bool] = True
 
     def __call__(self, view: View) -> Plan:
         self.seen.append(view)
@@ -170,7 +172,13 @@ def only(view: View, rows: Ints) -> View:
         flows=FlowView(**flow_columns),
         coflows=CoflowView(**_rows(view.coflows, coflows) | {"job": job}),
         jobs=JobView(**_rows(view.jobs, jobs)),
+        profile=None if view.profile is None else _of_profile(view.profile, jobs, coflows),
     )
+
+
+def _of_profile(profile: Profile, jobs: Ints, coflows: Ints) -> Profile:
+    per_job = {each.name: getattr(profile, each.name)[jobs] for each in fields(profile) if each.name != "due"}
+    return Profile(**per_job, due=profile.due[coflows])
 
 
 def _rows(table: FlowView | CoflowView | JobView, rows: Ints) -> dict[str, Any]:
@@ -236,7 +244,8 @@ def _check_blind(policy: Policy, view: View, rng: np.random.Generator) -> None:
 
 
 def _arrays(view: View) -> Iterator[np.ndarray[Any, Any]]:
-    for table in (view.flows, view.coflows, view.jobs):
+    profile = () if view.profile is None else (view.profile,)
+    for table in (view.flows, view.coflows, view.jobs, *profile):
         yield from (getattr(table, each.name) for each in fields(table))
     yield view.capacity
 

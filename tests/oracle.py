@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from profile_oracle import Profiled
 
+from netsched.control import profiled
 from netsched.fabric import Fabric
 from netsched.model import (
     BEST_EFFORT,
@@ -23,6 +25,7 @@ from netsched.model import (
     JobView,
     Plan,
     Policy,
+    Profile,
     Transport,
     View,
     Workload,
@@ -119,6 +122,7 @@ class Oracle:
     reports: int = 0
     under_way: list[tuple[float, dict[int, float]]] = field(default_factory=list)
     known: dict[int, float] = field(default_factory=dict)
+    profiled: Profiled | None = None
 
     def __post_init__(self) -> None:
         w, flows = self.workload, self.workload.flows
@@ -363,7 +367,17 @@ class Oracle:
             capacity=self.fabric.capacity,
             queues=self.queues,
             events=events,
+            profile=self.profile(ids, jobs),
         )
+
+    def profile(self, coflows: list[int], jobs: list[int]) -> Profile | None:
+        """What a policy that wants it knows of these jobs and coflows beforehand."""
+        if not profiled(self.policy):
+            return None
+        self.profiled = self.profiled or Profiled(self.workload, self.fabric, self.path)
+        known = {name: getattr(self.profiled, name) for name in ("compute", "lead", "work", "traffic")}
+        per_job = {name: np.array([of[j] for j in jobs], np.float64) for name, of in known.items()}
+        return Profile(**per_job, due=self.profiled.due(self.arrival, coflows))
 
     def to_come(self, flow: int) -> float:
         """Bytes that a flow still has to send; none if it has ended, even if the network never saw it."""

@@ -19,9 +19,9 @@ from netsched.model import Outcome, Policy, Workload
 from netsched.policies import POLICIES
 from netsched.workloads.builder import WorkloadBuilder
 
-SHARING = ("fair", "tensorexpress", "geryon", "mercury", "p3", "tictac", "parrot")
+SHARING = ("fair", "tensorexpress", "geryon", "mercury", "p3", "tictac", "parrot", "crux")
 """Coflows without an order here: of tensors that are needed together, of jobs that have had nothing yet."""
-BY_SIZE = ("sebf", "varys-deadline", "sincronia", "beamer", "srpt")
+BY_SIZE = ("sebf", "varys-deadline", "sincronia", "beamer", "srpt", "echelonflow")
 BY_ARRIVAL = ("fifo", "fifo-lm", "aalo", "philae", "jpas")
 WEIGHS = ("sincronia", "beamer")
 MINDS_DEADLINES = ("varys-deadline",)

@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from netsched import fabrics, policies, units
+from netsched.control import NO_PROFILES, profiled
 from netsched.coordinator.planner import Network
 from netsched.coordinator.wire import MAX_TEXT
 from netsched.document import read, shown
@@ -186,6 +187,9 @@ def _policy(problems: Problems, value: object, kinds: Mapping[str, type[Policy]]
         return None
     spec = Spec(name, params)
     if problems.validate(kinds[name], params, ("policy", name)) is None:
+        return None
+    if profiled(kinds[name]):
+        problems.add(("policy",), f"{name} is for sim and mininet only: {NO_PROFILES}")
         return None
     return policies.make(spec, kinds)
 

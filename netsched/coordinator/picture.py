@@ -87,6 +87,7 @@ class Camera:
             coflow_size=np.maximum(size, [one.size for one in coflows]),
             coflow_flows=n_flows,
             iteration_ptr=np.arange(len(workload.jobs.name) + 1),
+            profiles=None,
         )
         ledger = open_ledger(workload, routes.local)
         ledger.start[: len(rows)] = rows["release"]

@@ -36,6 +36,7 @@ from netsched.model import (
 )
 from netsched.observe import Static, static, view
 from netsched.policies.fair import Fair
+from netsched.profiles import profiles_for
 from netsched.reports import generator, reports_for
 from netsched.routes import route
 
@@ -80,7 +81,7 @@ def perform(channel: Channel, request: Message) -> Message:
         )
         cast = Cast(built.fabric, hands, _addresses(built.fabric), queues, emulation)
         reached = _preflight(cast)
-        fixed = _fixed(workload, built.fabric, scenario.transport, queues)
+        fixed = _fixed(workload, built.fabric, scenario.transport, queues, policy)
         _open_connections(cast, policy, fixed, per_pair)
         control = Control() if policy.local else scenario.control
         play = realtime.begin(
@@ -132,9 +133,13 @@ def _addresses(fabric: Fabric) -> Ints:
     return np.array([[number(address(host, path)) for path in paths] for host in hosts], np.int64)
 
 
-def _fixed(workload: Workload, fabric: Fabric, transport: Transport, queues: int) -> Static:
+def _fixed(
+    workload: Workload, fabric: Fabric, transport: Transport, queues: int, policy: Policy | None = None
+) -> Static:
     routes = route(workload, fabric, transport)
-    return static(workload, routes, fabric.capacity, queues, books.iteration_offsets(workload))
+    profiles = None if policy is None else profiles_for(policy, workload, routes, fabric.capacity)
+    offsets = books.iteration_offsets(workload)
+    return static(workload, routes, fabric.capacity, queues, offsets, profiles)
 
 
 def _preflight(cast: Cast) -> Floats:

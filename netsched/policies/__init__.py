@@ -11,6 +11,8 @@ from netsched.errors import ScenarioError
 from netsched.model import Policy, Spec
 from netsched.policies.aalo import Aalo
 from netsched.policies.beamer import Beamer
+from netsched.policies.crux import Crux
+from netsched.policies.echelonflow import EchelonFlow
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
 from netsched.policies.fifo_lm import FifoLm
@@ -47,6 +49,8 @@ POLICIES: dict[str, type[Policy]] = {
         Beamer,
         Jpas,
         Parrot,
+        Crux,
+        EchelonFlow,
     )
 }
 
