@@ -148,5 +148,5 @@ def test_two_files_cannot_have_one_name_and_a_missing_file_is_said(here):
 
 def test_make_knows_the_registry_unless_told_otherwise(here):
     spec = scenario.load("tiny.yaml", plugins=["last.py"]).policies[1]
-    with pytest.raises(ScenarioError, match="no policy 'last'"):
+    with pytest.raises(ScenarioError, match="no policy is called 'last'"):
         make(spec)

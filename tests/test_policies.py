@@ -330,11 +330,13 @@ def test_the_tables_of_our_own_tests_keep_the_contract(policy):
 
 def test_the_registry_makes_policies_by_name_and_refuses_what_it_does_not_know():
     assert make(Spec("tensorexpress", {"levels": 4})) == TensorExpress(levels=4)
-    with pytest.raises(ScenarioError, match="no policy 'sbf'; did you mean 'sebf'"):
+    with pytest.raises(ScenarioError, match="no policy is called 'sbf': did you mean 'sebf'"):
         make(Spec("sbf"))
     with pytest.raises(ScenarioError, match=r"policies\.fair: unknown parameter 'levels'"):
         make(Spec("fair", {"levels": 1}))
-    with pytest.raises(ScenarioError, match=r"policies\.fair: unknown parameter 'name'; it has: none"):
+    with pytest.raises(
+        ScenarioError, match=r"policies\.fair: unknown parameter 'name': it is not taken here"
+    ):
         make(Spec("fair", {"name": "x"}))
     with pytest.raises(ScenarioError, match=r"policies\.tensorexpress"):
         make(Spec("tensorexpress", {"levels": -1}))

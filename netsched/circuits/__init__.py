@@ -5,11 +5,9 @@ Adding one is one file and one line here.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from netsched.circuits.eclipse import Eclipse
 from netsched.circuits.helios import Helios
@@ -20,8 +18,8 @@ from netsched.circuits.solstice import Solstice
 from netsched.circuits.static import StaticRing
 from netsched.circuits.sunflow import Sunflow
 from netsched.circuits.topoopt import TopoOpt
-from netsched.errors import PolicyError, ScenarioError
-from netsched.hints import nearest
+from netsched.construct import construct
+from netsched.errors import PolicyError
 from netsched.model import CircuitPlan, Circuits, CircuitView, Spec
 
 CIRCUITS: Final[dict[str, type[Circuits]]] = {
@@ -32,22 +30,7 @@ CIRCUITS: Final[dict[str, type[Circuits]]] = {
 
 def make(spec: Spec) -> Circuits:
     """The circuit scheduler of that name with those parameters. ScenarioError if none has it."""
-    kind: type[Any] | None = CIRCUITS.get(spec.name)
-    if kind is None:
-        raise ScenarioError(f"circuits: no scheduler {spec.name!r}: {nearest(spec.name, CIRCUITS)}")
-    known = [each.name for each in dataclasses.fields(kind)]
-    for key in spec.params:
-        if key not in known:
-            raise ScenarioError(f"circuits.{spec.name}: unknown parameter {key!r}: {nearest(key, known)}")
-    try:
-        circuits: Circuits = TypeAdapter(kind).validate_python(dict(spec.params))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ScenarioError(
-            f"circuits.{spec.name}.{where}: {problem['input']!r} is wrong: {problem['msg']}"
-        ) from error
-    return circuits
+    return construct("circuits", "scheduler", CIRCUITS, spec)
 
 
 def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:

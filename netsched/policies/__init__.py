@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
-from pydantic import TypeAdapter, ValidationError
-
-from netsched.errors import ScenarioError
+from netsched.construct import construct
 from netsched.model import Policy, Spec
 from netsched.policies.aalo import Aalo
 from netsched.policies.beamer import Beamer
@@ -60,26 +57,4 @@ def make(spec: Spec, kinds: Mapping[str, type[Policy]] = POLICIES) -> Policy:
 
     `kinds`: the policies by name, where there are others than the registry's (`plugins.known`).
     """
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    if spec.name not in kinds:
-        near = get_close_matches(spec.name, kinds, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ScenarioError(f"policies: no policy {spec.name!r}{hint} There are: {', '.join(kinds)}")
-    kind = kinds[spec.name]
-    known: list[str] = (
-        [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-    )
-    unknown = sorted(set(spec.params) - set(known))
-    if unknown:
-        has = ", ".join(known) or "none"
-        raise ScenarioError(f"policies.{spec.name}: unknown parameter {unknown[0]!r}; it has: {has}")
-    try:
-        policy: Policy = TypeAdapter(kind).validate_python(dict(spec.params))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ScenarioError(
-            f"policies.{spec.name}.{where}: {problem['input']!r} is wrong: {problem['msg']}"
-        ) from error
-    return policy
+    return construct("policies", "policy", kinds, spec)
