@@ -221,6 +221,8 @@ def _status(options: argparse.Namespace) -> int:
         print(f"sockets marked {tags['ok']}, not marked {tags['failed']}")
         if shown["coordinator"]["address"]:
             print(_about_coordinator(shown["coordinator"]))
+        if shown["coordinator"]["local_policy"]:
+            print(f"flows that no rule fits go by {shown['coordinator']['local_policy']}")
         if shown["marks"] is not None:
             print(_about_marks(shown["marks"]))
         for port in shown["interfaces"]:

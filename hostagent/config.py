@@ -12,7 +12,7 @@
     metrics: {listen: 127.0.0.1:9469}  # without the key there is no HTTP server
     ladder: [descriptor, self]        # also cgroup-bpf, nft-cgroup, nft-tuple, pidfd
     cgroups: [{path: train/job1, class: gradients}]
-    coordinator and rules: see `hostagent.coordination`
+    coordinator, rules and policy: see `hostagent.coordination`
 
 A wrong file is reported with all its mistakes at once, since each of them may cost somebody a restart.
 """
@@ -30,7 +30,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 from pydantic import model_validator as check
 
-from hostagent.coordination import Coordinator, Rule
+from hostagent.coordination import Coordinator, LocalSpec, Rule
 from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP, NFT_TUPLE
 from hostagent.ledger import LIMIT
 from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT, shown
@@ -166,6 +166,7 @@ class Config(_Strict):
     cgroups: tuple[Group, ...] = ()
     coordinator: Coordinator | None = None
     rules: tuple[Rule, ...] = ()
+    policy: LocalSpec | None = None
 
     @check(mode="after")
     def _fits(self) -> Config:

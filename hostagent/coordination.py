@@ -1,4 +1,4 @@
-"""The parts of the configuration that say who decides the classes of flows: a coordinator, and local rules.
+"""The parts of the configuration that say who decides the classes of flows: coordinator, rules, local policy.
 
 coordinator:
   address: 10.0.0.9:9471
@@ -9,17 +9,27 @@ coordinator:
   host: node-17                 # this host's name in its certificate; default: the host name
 rules:                          # without a coordinator, or when its plan no longer holds
   - {job: "resnet*", coflow: "grad*", class: gradients}
+policy: tensorexpress           # for flows that no rule fits: a local policy, or {name: {parameter: value}}
 """
 
 from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
-from hostagent.protocol import MAX_TEXT
+from hostagent.protocol import MAX_TEXT, shown
+from netsched.errors import ScenarioError
 from netsched.units import Duration
 
 _LARGEST_PORT: Final = 65535
@@ -74,6 +84,29 @@ class Coordinator(_Strict):
     @property
     def secure(self) -> bool:
         return bool(self.key)
+
+
+def _local_policy(value: object) -> Any:
+    """The name of a policy, or {name: {parameter: value}}. ValueError unless a host alone can follow it."""
+    # numpy comes with it, which an agent without a policy has no use for.
+    from hostagent.localpolicy import policy_of  # noqa: PLC0415
+    from netsched.model import Spec  # noqa: PLC0415
+
+    name, params = value, dict[str, Any]()
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, params),) = value.items()
+    if not isinstance(name, str) or not isinstance(params, dict):
+        raise ValueError(f"{shown(value)} is no policy: write a name, or {{name: {{parameter: value}}}}")
+    spec = Spec(name, params)
+    try:
+        policy_of(spec)
+    except ScenarioError as error:
+        raise ValueError(str(error).removeprefix("policies").removeprefix(": ").removeprefix(".")) from None
+    return spec
+
+
+LocalSpec = Annotated[Any, BeforeValidator(_local_policy)]
+"""A `netsched.model.Spec` of a local policy."""
 
 
 def _is_loopback(host: str) -> bool:

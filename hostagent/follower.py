@@ -159,6 +159,7 @@ class Follower:
             "address": "" if config is None else config.address,
             "standing": self.guide.standing(now),
             "policy": self._policy,
+            "local_policy": "" if self.guide.policy is None else self.guide.policy.name,
             "heard_s_ago": round(age, 3) if math.isfinite(age) else None,
             "revision": self.guide.revision,
             "flows": len(self.desk),

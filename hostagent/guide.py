@@ -1,4 +1,4 @@
-"""Which class a flow is to have now: by the coordinator's plan, by the last one, or by this host's own rules.
+"""Which class a flow is to have now: by the coordinator's plan, by the last one, or by this host's own word.
 
 A coordinator that is away must cost nothing at first and little in the end: the last plan stays good for a
 while, because flows outlive short failures, and after that a rule that everybody knows beats a stale plan.
@@ -15,8 +15,9 @@ from netsched.coordinator.wire import CoflowKey, FlowState, PlanPart, Share
 
 if TYPE_CHECKING:
     from hostagent.config import Config
+    from hostagent.localpolicy import LocalPolicy
 
-Source = Literal["plan", "interim", "kept", "rule", "default"]
+Source = Literal["plan", "interim", "kept", "rule", "policy", "default"]
 Standing = Literal["following", "kept", "local"]
 
 
@@ -55,6 +56,8 @@ class Guide:
         self._held: dict[int, Held] = {}
         self._refused: dict[int, str] = {}
         self._class_of: dict[CoflowKey, int] = {}
+        self._local: dict[int, Held] = {}
+        self.policy = _local_policy(config)
         self.revision = 0
 
     def standing(self, now: float) -> Standing:
@@ -104,6 +107,7 @@ class Guide:
         """A flow has ended."""
         self._held.pop(number, None)
         self._refused.pop(number, None)
+        self._local.pop(number, None)
 
     # -------------------------------------------------------------- of a flow
 
@@ -121,22 +125,42 @@ class Guide:
         standing = self.standing(now)
         refused = self._refused.get(flow.id, "")
         if standing == "local" or refused:
-            return self._by_rule(flow, refused)
+            return self._by_host(flow, refused, now)
         held = self._held.get(flow.id)
         if held is not None:
             source: Source = "kept" if standing == "kept" else "plan" if held.decided else "interim"
             return Guidance(held.cls, source, max(0.0, held.not_before - now), held.cap)
         of_coflow = self._class_of.get(flow.key)
         if standing == "kept":
-            return self._by_rule(flow, "") if of_coflow is None else Guidance(of_coflow, "kept")
+            return self._by_host(flow, "", now) if of_coflow is None else Guidance(of_coflow, "kept")
         # As netsched.control.interim_class, without numpy: with its coflow, or at the top until it is known.
         return Guidance(0 if of_coflow is None else of_coflow, "interim")
 
-    def _by_rule(self, flow: FlowState, refused: str) -> Guidance:
+    def _by_host(self, flow: FlowState, refused: str, now: float) -> Guidance:
+        """This host's own word: the first rule that fits, else the local policy, else the last class."""
         for rule in self._config.rules:
             if fnmatchcase(flow.job, rule.job) and fnmatchcase(flow.coflow, rule.coflow):
                 return Guidance(self._config.number_of(rule.cls), "rule", refused=refused)
-        return Guidance(self._config.queues - 1, "default", refused=refused)
+        if self.policy is None:
+            return Guidance(self._config.queues - 1, "default", refused=refused)
+        held = self._local.get(flow.id) or self._asked(self.policy, flow, now)
+        return Guidance(held.cls, "policy", max(0.0, held.not_before - now), held.cap, refused)
+
+    def _asked(self, policy: LocalPolicy, flow: FlowState, now: float) -> Held:
+        """A local policy's word: once for each flow, when it is released, as in the simulator."""
+        plan = policy.plan(flow, now)
+        held = Held(int(plan.rank[0]), float(plan.not_before[0]), float(plan.rate[0]), True)
+        if flow.active:
+            self._local[flow.id] = held
+        return held
+
+
+def _local_policy(config: Config) -> LocalPolicy | None:
+    if config.policy is None:
+        return None
+    from hostagent.localpolicy import LocalPolicy  # noqa: PLC0415 # numpy comes with it
+
+    return LocalPolicy(config.policy, config.queues)
 
 
 def _held(share: Share, now: float) -> Held:

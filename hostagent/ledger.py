@@ -19,7 +19,7 @@ _SO_COOKIE: Final = 57
 _SO_NETNS_COOKIE: Final = 71
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """One marked socket.
 

@@ -259,6 +259,7 @@ def test_the_image_has_what_the_agent_needs_and_no_more():
     code = (
         "import sys, json, hostagent.__main__, hostagent.agent, hostagent.commands, hostagent.config\n"
         "import netsched.kernel\n"
+        "hostagent.config.parse('{version: 1, policy: tensorexpress}', '')\n"
         "found = {n.split('.')[0] for n, m in sys.modules.items()\n"
         "         if 'site-packages' in (getattr(m, '__file__', None) or '')}\n"
         "print(json.dumps(sorted(found)))\n"
@@ -267,9 +268,9 @@ def test_the_image_has_what_the_agent_needs_and_no_more():
     # Of the virtual environment itself, where the project is installed for editing.
     found = {name for name in found if not name.startswith(("__editable__", "_distutils_hack"))}
     brought = {"pydantic_core", "annotated_types", "typing_extensions", "typing_inspection", "_yaml"}
-    assert found - brought - {"netsched", "hostagent"} == {"pydantic", "yaml"}
+    assert found - brought - {"netsched", "hostagent"} == {"numpy", "pydantic", "yaml"}
     installed = re.findall(r'"([A-Za-z]+>=[0-9.]+)"', dict(instructions())["RUN"])
-    assert sorted(installed) == ["PyYAML>=6.0", "grpcio>=1.60", "pydantic>=2.6"]
+    assert sorted(installed) == ["PyYAML>=6.0", "grpcio>=1.60", "numpy>=1.26", "pydantic>=2.6"]
     known = {*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["coordinator"]}
     assert set(installed) <= known
 

@@ -487,6 +487,7 @@ def test_a_job_tells_of_its_flow_and_its_socket_is_marked_by_the_rules(tmp_path)
                 "address": "",
                 "standing": "local",
                 "policy": "",
+                "local_policy": "",
                 "heard_s_ago": None,
                 "revision": 0,
                 "flows": 1,
