@@ -10,7 +10,7 @@
     netsched-agent cleanup [--orphans]                 what a dead agent left (and take it away)
     netsched-agent env --job J --class C               NCCL and UCX settings of a class
     netsched-agent verify --listen A | --peer A        whether every class's DSCP arrives at another host
-    netsched-agent doctor                              what this kernel has and lacks
+    netsched-agent doctor                              what this kernel has and lacks, and what its NICs do
 
 Every command but `run` takes --json. Exit status: 0 as wished, 1 differs or failed, 2 the configuration or
 command line is wrong, 3 refused (somebody else's queues, a living agent, a guess), 4 a capability is missing,
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(argv)
     logs.setup(options.log_format, logging.INFO if options.verbose else logging.WARNING)
-    own = {"run": _run, "plan": _plan, "status": _status, "doctor": _doctor}
+    own = {"run": _run, "plan": _plan, "status": _status}
     try:
         return own.get(options.command, _look)(options)
     except NetschedError as error:
@@ -103,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     end.add_argument("--peer", metavar="HOST:PORT", help="where verify --listen runs")
     end.add_argument("--listen", metavar="ADDR:PORT", help="answer others until interrupted")
     verify.add_argument("--config", metavar="FILE", help="for the number of queues")
-    doctor = commands.add_parser("doctor", help="what this machine has and lacks")
+    doctor = commands.add_parser("doctor", help="what this machine has and lacks, and what its NICs do")
+    doctor.add_argument("--config", metavar="FILE", help="for the number of queues")
     for command in (plan, export, status, explain, tag, drain, restore, cleanup, env, verify, doctor):
         command.add_argument("--json", action="store_true")
     return parser
@@ -123,6 +124,10 @@ def _look(options: argparse.Namespace) -> int:
         outcome = commands.show_export(options.what, options.config)
     elif chosen == "verify":
         outcome = _verify(options)
+    elif chosen == "doctor":
+        from hostagent import examine  # noqa: PLC0415
+
+        outcome = examine.doctor(options.config)
     elif chosen == "explain":
         outcome = commands.explain(_socket(options), options.job, options.flow)
     elif chosen == "tag":
@@ -251,21 +256,6 @@ def _about_coordinator(shown: dict[str, Any]) -> str:
         "local": f"away, local rules hold: {shown['why']}",
     }
     return f"coordinator {shown['address']} {word[shown['standing']]}; {shown['flows']} flows"
-
-
-def _doctor(options: argparse.Namespace) -> int:
-    from hostagent import levels  # noqa: PLC0415
-    from netsched.kernel import probe  # noqa: PLC0415
-
-    found = (*probe(), *levels.probe())
-    if options.json:
-        _print_json({"version": 1, "capabilities": [vars(one) for one in found]})
-        return 0
-    for one in found:
-        print(f"{'yes' if one.present else 'NO ':4}{one.name:22}{one.needed_for}")
-        if not one.present:
-            print(f"      costs: {one.cost_if_missing}\n      get it: {one.how_to_get}")
-    return 0
 
 
 def _print_json(content: dict[str, Any]) -> None:

@@ -24,8 +24,8 @@ LinkLayer = Literal["roce", "infiniband"]
 
 DEVICES: Final = Path("/sys/class/infiniband")
 _JOB: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_TEXT - 1}}}")
-_ECT0: Final = 0b10
-_LAYER_OF: Final[dict[str, LinkLayer]] = {"Ethernet": "roce", "InfiniBand": "infiniband"}
+ECT0: Final = 0b10
+LAYER_OF: Final[dict[str, LinkLayer]] = {"Ethernet": "roce", "InfiniBand": "infiniband"}
 
 
 class RdmaError(NetschedError):
@@ -51,8 +51,8 @@ def link_layer(devices: Path = DEVICES) -> LinkLayer:
     found: dict[LinkLayer, list[str]] = {}
     for file in sorted(devices.glob("*/ports/*/link_layer")):
         text = file.read_text().strip()
-        if text in _LAYER_OF:
-            found.setdefault(_LAYER_OF[text], []).append(f"{file.parts[-4]}:{file.parts[-2]}")
+        if text in LAYER_OF:
+            found.setdefault(LAYER_OF[text], []).append(f"{file.parts[-4]}:{file.parts[-2]}")
     if not found:
         raise CapabilityError(
             "--link-layer: this machine has no RDMA port to ask; write --link-layer roce or infiniband"
@@ -95,8 +95,8 @@ def settings(
             )
         return (named, *_levels(service_level, "InfiniBand service level"))
     level = dscp >> 3 if service_level is None else service_level
-    tos = marking.tos_of(dscp, _ECT0 if ect else 0)
-    control = marking.tos_of(marking.CONTROL_DSCP, _ECT0 if ect else 0)
+    tos = marking.tos_of(dscp, ECT0 if ect else 0)
+    control = marking.tos_of(marking.CONTROL_DSCP, ECT0 if ect else 0)
     mark = f"traffic class {tos} = DSCP {dscp} ({marking.name_of(dscp)}){' with ECT(0)' if ect else ''}"
     return (
         named,

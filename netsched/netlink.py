@@ -142,6 +142,14 @@ class Netlink:
         for _, head_flags, payload in verdicts:
             _raise_if_error(head_flags, payload)
 
+    def get(self, message: int, body: bytes) -> bytes:
+        """The one answer to a question. NetlinkError if the kernel does not give it."""
+        sequence = self._send(message, NLM_F_REQUEST, body)
+        kind, head_flags, payload = next(self._receive(sequence))
+        if kind == _NLMSG_ERROR:
+            _raise_if_error(head_flags, payload)
+        return payload
+
     def dump(self, message: int, body: bytes) -> list[bytes]:
         """All answers to a dump request, repeated if the kernel says that the table changed meanwhile."""
         for _ in range(_DUMP_ATTEMPTS):
