@@ -21,6 +21,8 @@ from pydantic_core import PydanticUndefined
 from netsched import units
 
 REQUIRED: Final = "required"
+RESHAPES: Final = " Reshapes its jobs' messages."
+"""What the list says of a policy that has a `reshape` (`netsched.shape`)."""
 
 Show = Callable[[float], str]
 
@@ -57,7 +59,10 @@ def policies(plugins: Sequence[str] = ()) -> tuple[Entry, ...]:
     from netsched.plugins import known  # noqa: PLC0415
 
     kinds = known(plugins)
-    return tuple(Entry(name, _first_line(kind), _of_dataclass(kind)) for name, kind in kinds.items())
+    return tuple(
+        Entry(name, _first_line(kind) + (RESHAPES if hasattr(kind, "reshape") else ""), _of_dataclass(kind))
+        for name, kind in kinds.items()
+    )
 
 
 def workloads() -> tuple[Entry, ...]:

@@ -83,8 +83,10 @@ def compare(folders: Sequence[Path], limits: Limits | None = None) -> Comparison
     for run in runs:
         if len(run.cct) != len(reference["coflows"]["width"]):
             raise ScenarioError(
-                f"{run.result}: damaged: {run.key.stem} has {len(run.cct)} coflows, "
-                f"another run {len(reference['coflows']['width'])}: run it again"
+                f"{run.result}: {run.key.stem} has {len(run.cct)} coflows, another run "
+                f"{len(reference['coflows']['width'])}: a policy that reshapes messages carries coflows of "
+                "its own, whose times say nothing beside those of others: leave it out of the run "
+                "(--policy), and compare iterations in its summary.json"
             )
     fair = tuple(_baseline(runs, run) for run in runs)
     unlimited = tuple(_unlimited(runs, run) for run in runs)

@@ -32,6 +32,7 @@ from netsched.model import (
 )
 from netsched.plugins import known
 from netsched.problems import Problems
+from netsched.shape import reshape_of
 
 QUEUES: Final = 8
 """Priority classes of common switch hardware (3 bits of 802.1p), and the most that a scenario may have."""
@@ -319,11 +320,28 @@ def build(scenario: Scenario) -> Built:
     try:
         kinds = known(scenario.plugins)
         topo, fabric = fabrics.build(scenario.fabric)
-        workload = workloads.build(scenario.workload, fabric, scenario.seed)
-        ready = tuple(Ready(each, policies.make(each.policy, kinds), workload) for each in scenario.schemes)
+        plain = workloads.build(scenario.workload, fabric, scenario.seed)
+        ready = tuple(
+            _ready(scenario, each, policies.make(each.policy, kinds), fabric, plain)
+            for each in scenario.schemes
+        )
     except ScenarioError as error:
         raise ScenarioError(f"{scenario.path}: {error}") from None
     return Built(topo, fabric, ready)
+
+
+def _ready(scenario: Scenario, scheme: Scheme, policy: Policy, fabric: Any, plain: Workload) -> Ready:
+    """The pieces of one scheme. `plain` is the workload of all those that leave it as the scenario says."""
+    from netsched import workloads  # noqa: PLC0415
+
+    reshape = reshape_of(policy)
+    if reshape is None:
+        return Ready(scheme, policy, plain)
+    try:
+        own = workloads.build(scenario.workload, fabric, scenario.seed, reshape)
+    except ScenarioError as error:
+        raise ScenarioError(f"policies.{scheme.policy.label}: {error}") from None
+    return Ready(scheme, policy, own)
 
 
 def check(scenario: Scenario) -> str:

@@ -19,7 +19,10 @@ from netsched.model import Outcome, Policy, Workload
 from netsched.policies import POLICIES
 from netsched.workloads.builder import WorkloadBuilder
 
-SHARING = ("fair", "tensorexpress", "geryon", "mercury", "p3", "tictac", "parrot", "crux")
+SHARING = (
+    *("fair", "tensorexpress", "geryon", "mercury", "p3", "tictac", "parrot", "crux"),
+    *("bytescheduler", "prophet", "mg-wfbp", "dear"),
+)
 """Coflows without an order here: of tensors that are needed together, of jobs that have had nothing yet."""
 BY_SIZE = ("sebf", "varys-deadline", "sincronia", "beamer", "srpt", "echelonflow")
 BY_ARRIVAL = ("fifo", "fifo-lm", "aalo", "philae", "jpas")

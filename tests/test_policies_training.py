@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from result_cases import star
-from sim_cases import PER_FLOW, PER_PAIR, Case, random_workload, run
+from sender_cases import finishes, now, tensors, with_needs
+from sim_cases import PER_FLOW, PER_PAIR, Case, run
 
 from netsched.control import decide
 from netsched.errors import ScenarioError
-from netsched.model import Event, Plan, Policy, Spec, TaskKind, Transport, View, Workload
+from netsched.model import Event, Plan, Policy, Spec, Transport, View, Workload
 from netsched.policies import make
 from netsched.policies.beamer import Beamer
 from netsched.policies.fair import Fair
@@ -32,12 +33,6 @@ from netsched.policies.senders import turns
 from netsched.policies.sincronia import Sincronia
 from netsched.policies.tensorexpress import TensorExpress
 from netsched.policies.tictac import TicTac
-from netsched.workloads.builder import WorkloadBuilder
-
-Needed = tuple[int, int, float, int]
-"""A flow: source, destination, bytes, and when its job needs it (of 16 places)."""
-
-SPAN = 16
 
 
 @dataclass(frozen=True)
@@ -55,39 +50,6 @@ class Watched:
     def __call__(self, view: View) -> Plan:
         self.seen.append(view)
         return decide(self.policy, view, view.queues)
-
-
-def tensors(*jobs: list[tuple[float, Needed]], hosts: int = 6) -> Workload:
-    """Jobs of flows, each a coflow of its own, released after so many seconds."""
-    made = WorkloadBuilder(hosts)
-    for number, flows in enumerate(jobs):
-        job = made.add_job(f"job {number}")
-        stage = made.add_stage(job, "stage")
-        for at, (src, dst, size, need) in flows:
-            coflow = made.add_coflow(job, stage, "tensor")
-            flow = made.add_flow(coflow, src, dst, size, need=need, need_span=SPAN)
-            if at:
-                made.depend(flow, made.add_task(job, TaskKind.OTHER, seconds=at))
-    return made.build()
-
-
-def finishes(policy: Policy, *jobs: list[tuple[float, Needed]], queues: int | None = None) -> list[float]:
-    """Seconds at which the flows of `tensors` end on a switch with 6 ports, a connection for each flow."""
-    return run(tensors(*jobs), star(6, 1.0), policy, queues=queues).flow_finish.tolist()
-
-
-def now(*flows: Needed) -> list[tuple[float, Needed]]:
-    """A job whose flows are all there from the start."""
-    return [(0.0, flow) for flow in flows]
-
-
-def with_needs(seed: int, span: int) -> Workload:
-    """A random DAG of flows, each with a random place out of `span`."""
-    rng = np.random.default_rng(seed)
-    workload = random_workload(rng, 4)
-    n = workload.n_flows
-    need = rng.integers(0, span, n)
-    return replace(workload, flows=replace(workload.flows, need=need, need_span=np.full(n, span)))
 
 
 def shown(workload: Workload, policy: Policy, queues: int | None = None) -> list[View]:

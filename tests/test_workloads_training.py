@@ -12,8 +12,9 @@ from workload_fabric import big_switch, unrolled, waits_for
 
 from netsched.errors import ScenarioError
 from netsched.model import Spec, TaskKind, Workload
+from netsched.shape import Slicing
 from netsched.workloads import build
-from netsched.workloads.exchange import Slicing, even, fuse, shard
+from netsched.workloads.exchange import buckets_of, even, fused, shard
 from netsched.workloads.models import tensors_of
 from netsched.workloads.tensors import Tensor
 
@@ -137,7 +138,7 @@ def test_large_tensors_are_cut_evenly_and_small_ones_fill_the_emptier_server():
 
 def test_placement_goes_to_the_server_with_the_fewest_bytes_in_forward_order():
     table = tuple(Tensor(name, (n,), 0.0) for name, n in (("a", 5), ("b", 2), ("c", 2), ("d", 2), ("e", 9)))
-    placed = shard(fuse(table, 1, 0.0), np.array([10, 20]), 1, Slicing(above=8.0))
+    placed = shard(buckets_of(table, np.arange(len(table))), np.array([10, 20]), 1, Slicing(above=8.0))
     got = {bucket.label: (s.server.tolist(), s.size.tolist()) for bucket, s in placed.items()}
     assert got == {
         "a": ([10], [5]),
@@ -227,9 +228,11 @@ def test_a_ring_bucket_waits_for_its_last_gradient_and_its_first_tensor_waits_fo
 
 def test_buckets_close_once_full_from_the_last_tensor_on():
     table = tuple(Tensor(name, (n,), 0.0) for name, n in (("a", 3), ("b", 4), ("c", 1), ("d", 9)))
-    assert [(b.label, b.parameters) for b in fuse(table, 4, 20.0)] == [("d", 9), ("b..c", 5), ("a", 3)]
-    assert [b.label for b in fuse(table, 4, 0.0)] == ["d", "c", "b", "a"]
-    assert [b.label for b in fuse(table, 4, np.inf)] == ["a..d"]
+    size = 4 * np.array([3.0, 4.0, 1.0, 9.0])
+    made = {limit: buckets_of(table, fused(size, limit)) for limit in (20.0, 0.0, np.inf)}
+    assert [(b.label, b.parameters) for b in made[20.0]] == [("d", 9), ("b..c", 5), ("a", 3)]
+    assert [b.label for b in made[0.0]] == ["d", "c", "b", "a"]
+    assert [b.label for b in made[np.inf]] == ["a..d"]
 
 
 def test_jobs_start_when_told_and_live_side_by_side():

@@ -8,7 +8,9 @@ from netsched.construct import construct
 from netsched.model import Policy, Spec
 from netsched.policies.aalo import Aalo
 from netsched.policies.beamer import Beamer
+from netsched.policies.bytescheduler import ByteScheduler
 from netsched.policies.crux import Crux
+from netsched.policies.dear import DeAr
 from netsched.policies.echelonflow import EchelonFlow
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
@@ -16,9 +18,11 @@ from netsched.policies.fifo_lm import FifoLm
 from netsched.policies.geryon import Geryon
 from netsched.policies.jpas import Jpas
 from netsched.policies.mercury import Mercury
+from netsched.policies.mg_wfbp import MgWfbp
 from netsched.policies.p3 import P3
 from netsched.policies.parrot import Parrot
 from netsched.policies.philae import Philae
+from netsched.policies.prophet import Prophet
 from netsched.policies.sebf import Sebf
 from netsched.policies.sincronia import Sincronia
 from netsched.policies.srpt import Srpt
@@ -43,6 +47,10 @@ POLICIES: dict[str, type[Policy]] = {
         Mercury,
         P3,
         TicTac,
+        ByteScheduler,
+        Prophet,
+        MgWfbp,
+        DeAr,
         Beamer,
         Jpas,
         Parrot,

@@ -55,6 +55,23 @@ def let_go(view: View, turn: Ints, at_once: npt.NDArray[np.bool_]) -> Plan:
     return replace(plan_of(view, np.where(at_once, 0, 1)), watch=at_once | (turn == 0))
 
 
+def within_credit(view: View, credit: float) -> Plan:
+    """Each sender has so many bytes under way at most, and what it has not let go does not move.
+
+    Those that have begun come first, then those needed soonest, then by release. A flow goes while the whole
+    sizes of its sender's flows before it are less than the credit, as ByteScheduler counts; one of unknown
+    size uses all of it. Those that go share.
+    """
+    flows, sender = view.flows, senders(view)
+    size = np.where(np.isnan(flows.size), credit, flows.size)
+    order = np.lexsort((np.arange(len(flows)), flows.need, flows.sent <= 0, sender))
+    before = np.cumsum(size[order]) - size[order]
+    goes = np.empty(len(flows), bool)
+    goes[order] = before - before[_starts(sender[order])] < credit
+    plan = plan_of(view, np.where(goes, 0, 1), rate=np.where(goes, np.inf, 0.0))
+    return replace(plan, watch=goes)
+
+
 def filling(view: View, sender: Ints, turn: Ints) -> npt.NDArray[np.bool_]:
     """Which flows go where each sender fills its port in the order of `turn`: the first, and more if need be.
 

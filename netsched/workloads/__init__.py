@@ -12,6 +12,7 @@ import numpy as np
 
 from netsched.errors import ScenarioError
 from netsched.model import Spec, Workload
+from netsched.shape import Reshape
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.coflow_benchmark import COFLOW_BENCHMARK
 from netsched.workloads.incast import INCAST
@@ -48,8 +49,11 @@ def parse(spec: Spec) -> Params:
     return params
 
 
-def build(specs: tuple[Spec, ...], fabric: FabricView, seed: int) -> Workload:
+def build(specs: tuple[Spec, ...], fabric: FabricView, seed: int, reshape: Reshape | None = None) -> Workload:
     """All jobs of all `specs`, unrolled and checked.
+
+    `reshape` decides how the tensors of jobs that exchange data-parallel become messages (`netsched.shape`);
+    all other jobs are as they are.
 
     Each workload draws from a child generator of its own, so that adding one at the end leaves the others'
     draws as they were. ScenarioError for what is wrong with a workload, naming its key path.
@@ -61,7 +65,7 @@ def build(specs: tuple[Spec, ...], fabric: FabricView, seed: int) -> Workload:
             f"workload: {own} counts a flow from a host to itself as traffic over its port, "
             "the other kinds do not: put them into different scenarios"
         )
-    builder = WorkloadBuilder(len(fabric.hosts))
+    builder = WorkloadBuilder(len(fabric.hosts), reshape)
     children = np.random.SeedSequence(seed).spawn(len(specs))
     for position, (spec, child) in enumerate(zip(specs, children, strict=True)):
         try:

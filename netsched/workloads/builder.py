@@ -24,6 +24,7 @@ from netsched.model import (
     Tasks,
     Workload,
 )
+from netsched.shape import Reshape
 from netsched.workloads.checks import check_acyclic, check_rows
 from netsched.workloads.columns import FloatColumn, IntColumn
 from netsched.workloads.startup import START_UP, Startup, predecessors
@@ -38,11 +39,13 @@ MAX_NODES = 20_000_000
 class WorkloadBuilder:
     """Collects jobs, stages, coflows, flows, tasks and dependencies; `build` checks and freezes them.
 
-    `hosts` is the number of hosts of the fabric: host ordinals are 0..hosts-1.
+    `hosts` is the number of hosts of the fabric: host ordinals are 0..hosts-1. `reshape` is how jobs that
+    train turn tensors into messages (None: as the scenario says), for the kinds of workload that ask for it.
     """
 
-    def __init__(self, hosts: int) -> None:
+    def __init__(self, hosts: int, reshape: Reshape | None = None) -> None:
         self._hosts = hosts
+        self.reshape = reshape
         self._job_name: dict[str, int] = {}
         self._weight_of_job: dict[int, float] = {}
         self._startup_of_job: dict[int, Startup] = {}

@@ -13,17 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from netsched.model import Floats, Ints, TaskKind
+from netsched.shape import SERVERS, Profile, Reshape, Shape, Slicing, Sync, check_shape
 from netsched.units import Size
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.collectives import PIECES, Exchange, exchange_of
+from netsched.workloads.deferred import add_deferred_gathers, add_reductions
 from netsched.workloads.device import BACKWARD_COST, Device, forward_seconds
-from netsched.workloads.exchange import Bucket, Slicing, Step, fuse, push_pull, shard
+from netsched.workloads.exchange import Bucket, Step, buckets_of, fused, parts, push_pull, shard
 from netsched.workloads.kind import Count, FabricView, HostNames, host_ordinals
 from netsched.workloads.models import tensors_of
 from netsched.workloads.sharded import Sharding, add_gathers
@@ -32,15 +34,6 @@ from netsched.workloads.tensors import Tensor
 
 FUSE: Final = 25 * 2.0**20
 """Default bucket without servers, in bytes: PyTorch's `bucket_cap_mb` (Li et al., VLDB 2020)."""
-
-Sync = Literal[
-    "parameter-server",
-    "ring-allreduce",
-    "tree-allreduce",
-    "hierarchical-allreduce",
-    "reduce-scatter-all-gather",
-    "fsdp",
-]
 
 
 class ExchangeParams(StartupParams):
@@ -101,29 +94,74 @@ class ExchangeParams(StartupParams):
 class Program:
     """What every iteration of a job has in common.
 
-    `seconds`: of forward, per tensor. `exchange`: None for a sharded job. `nodes`: flows and tasks of one
-    iteration.
+    `seconds`: of forward, per tensor. `exchange`: None for a sharded job. `buckets`: what is exchanged, in
+    backward order; row k of `held` are the tensors whose gradients bucket k waits for (one, or one for each
+    piece). `nodes`: flows and tasks of one iteration.
     """
 
     workers: Ints
     tensors: tuple[Tensor, ...]
     seconds: Floats
     buckets: tuple[Bucket, ...]
+    held: tuple[Ints, ...]
     exchange: Exchange | None
     sharding: Sharding
+    shape: Shape
     nodes: int
 
 
-def program_of(params: ExchangeParams, fabric: FabricView, model: str, batch: int, workers: Ints) -> Program:
-    """The program of `model` on host ordinals `workers`, with `batch` samples per worker and iteration."""
+def program_of(
+    params: ExchangeParams,
+    fabric: FabricView,
+    model: str,
+    batch: int,
+    workers: Ints,
+    reshape: Reshape | None = None,
+) -> Program:
+    """The program of `model` on host ordinals `workers`, with `batch` samples per worker and iteration.
+
+    `reshape` has the last word on how its tensors become messages.
+    """
     tensors = tensors_of(model, params.sequence)
-    limit = params.fuse if params.fuse is not None else FUSE if params.alone else 0.0
-    buckets = fuse(tensors, params.bytes_per_parameter, limit)
-    sharding = Sharding(buckets[::-1], params.bytes_per_parameter, params.prefetch)
-    exchange, exchanged = _exchange(params, fabric, buckets, sharding, len(workers))
     seconds = forward_seconds(tensors, batch, params.device)
+    sizes = np.array([float(t.parameters) for t in tensors]) * params.bytes_per_parameter
+    limit = params.fuse if params.fuse is not None else FUSE if params.alone else 0.0
+    shape = Shape(fused(sizes, limit), params.slicing(), params.sync)
+    if reshape is not None:
+        servers = host_ordinals(fabric, params.servers or [], "servers")
+        rate = _slowest_port(fabric, np.concatenate([workers, servers]))
+        profile = Profile(
+            model, sizes, seconds, BACKWARD_COST * seconds, len(workers), len(servers), rate, params.theta
+        )
+        before, shape = shape, reshape(profile, shape)
+        check_shape(profile, before, shape)
+    whole = buckets_of(tensors, shape.first)
+    buckets, held = _parts(whole, shape, params.bytes_per_parameter)
+    sharding = Sharding(whole[::-1], params.bytes_per_parameter, params.prefetch)
+    exchange, exchanged = _exchange(params, fabric, buckets, sharding, shape, len(workers))
     nodes = exchanged + 2 * len(tensors) * len(workers)
-    return Program(workers, tensors, seconds, buckets, exchange, sharding, nodes)
+    return Program(workers, tensors, seconds, buckets, held, exchange, sharding, shape, nodes)
+
+
+def _slowest_port(fabric: FabricView, hosts: Ints) -> float:
+    touched = np.isin(fabric.link_src, hosts) | np.isin(fabric.link_dst, hosts)
+    return float(fabric.capacity[touched].min())
+
+
+def _parts(
+    whole: tuple[Bucket, ...], shape: Shape, width: int
+) -> tuple[tuple[Bucket, ...], tuple[Ints, ...]]:
+    """What is exchanged by itself, in backward order, and the tensors that it, or its pieces, waits for."""
+    if shape.sync == SERVERS:
+        if shape.hold:
+            return whole, shape.hold[::-1]
+        return whole, tuple(np.array([bucket.first]) for bucket in whole)
+    cut = [
+        part
+        for bucket in whole
+        for part in parts(bucket, shape.slicing.pieces(float(bucket.parameters * width), 0))
+    ]
+    return tuple(cut), tuple(np.array([part.first]) for part in cut)
 
 
 def add_iterations(
@@ -136,6 +174,8 @@ def add_iterations(
     """
     previous: Ints | None = None if after is None else after[:, None]
     arrivals: dict[Bucket, Ints] = {}
+    before: Step | None = None
+    deferred = program.shape.gather == "forward"
     for iteration, stage in enumerate(stages):
         step = Step(job, stage, iteration, len(program.tensors), program.workers)
         chain = _compute(builder, program, step)
@@ -144,32 +184,56 @@ def add_iterations(
         if program.exchange is None:
             opened = after if iteration == 0 else None
             arrivals = add_gathers(builder, program.sharding, step, chain, arrivals, opened)
+        elif deferred:
+            if before is not None:
+                add_deferred_gathers(builder, program.sharding.width, before, arrivals, chain)
+            arrivals = add_reductions(builder, program.sharding.width, step, program.buckets, chain)
         else:
             # A worker computes one thing at a time, so only the first tensor of a bucket has to wait for it.
             for bucket, waited in arrivals.items():
                 builder.depend_each(chain[bucket.first][:, None], waited)
-            exchange = program.exchange
-            arrivals = {b: exchange(builder, step, b, chain[-1 - b.first]) for b in program.buckets}
-        previous = chain[-1]
-    assert previous is not None  # noqa: S101 # a job has at least one iteration
+            arrivals = _exchanges(builder, program, program.exchange, step, chain)
+        previous, before = chain[-1], step
+    assert previous is not None and before is not None  # noqa: S101 # a job has at least one iteration
+    if deferred:
+        arrivals = add_deferred_gathers(builder, program.sharding.width, before, arrivals, None)
     return np.concatenate([previous.ravel(), *(nodes.ravel() for nodes in arrivals.values())])
 
 
+def _exchanges(
+    builder: WorkloadBuilder, program: Program, exchange: Exchange, step: Step, chain: Ints
+) -> dict[Bucket, Ints]:
+    """Each bucket's exchange in this iteration, one after the other where the shape is serial."""
+    arrivals: dict[Bucket, Ints] = {}
+    last = np.empty((len(step.workers), 0), np.int64)
+    for bucket, held in zip(program.buckets, program.held, strict=True):
+        ready = np.concatenate([chain[-1 - held].T, last], axis=1)
+        arrivals[bucket] = exchange(builder, step, bucket, ready)
+        if program.shape.serial:
+            last = arrivals[bucket]
+    return arrivals
+
+
 def _exchange(
-    params: ExchangeParams, fabric: FabricView, buckets: tuple[Bucket, ...], sharding: Sharding, n: int
+    params: ExchangeParams,
+    fabric: FabricView,
+    buckets: tuple[Bucket, ...],
+    sharding: Sharding,
+    shape: Shape,
+    n: int,
 ) -> tuple[Exchange | None, int]:
     """The exchange of this job (None: sharded), and the number of nodes that it adds to one iteration."""
     width = params.bytes_per_parameter
-    if params.sync == "fsdp":
+    if shape.sync == "fsdp":
         return None, sharding.flows(n)
-    if params.sync == "parameter-server":
+    if shape.sync == SERVERS:
         servers = host_ordinals(fabric, params.servers or [], "servers")
-        placed = shard(buckets, servers, width, params.slicing())
+        placed = shard(buckets, servers, width, shape.slicing)
         return (
             lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
             sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),
         )
-    exchange, flows = exchange_of(params.sync, n, width, params.group or 0, params.pieces or PIECES)
+    exchange, flows = exchange_of(shape.sync, n, width, params.group or 0, params.pieces or PIECES)
     return exchange, len(buckets) * flows
 
 

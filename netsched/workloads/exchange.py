@@ -7,13 +7,13 @@ which one runs. The exchanges without servers are in `collectives`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from netsched.model import Floats, Ints, TaskKind
+from netsched.shape import Slicing
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.tensors import Tensor
 
@@ -51,41 +51,46 @@ class Shards:
     size: Floats
 
 
-def fuse(tensors: Sequence[Tensor], bytes_per_parameter: int, limit: float) -> tuple[Bucket, ...]:
-    """Buckets in backward order: each takes tensors, last to first, until it holds `limit` bytes or more.
+def fused(sizes: Floats, limit: float) -> Ints:
+    """Where the buckets begin if each takes tensors, last to first, until it holds `limit` bytes or more.
 
     The rule of PyTorch's DistributedDataParallel (Li et al., "PyTorch Distributed", VLDB 2020). With limit 0
-    every tensor is a bucket of its own.
+    every tensor is a bucket of its own. `sizes`: bytes per tensor, forward order.
     """
+    begins, held = [], 0.0
+    for position in range(len(sizes) - 1, -1, -1):
+        held += float(sizes[position])
+        if position == 0 or held >= limit:
+            begins.append(position)
+            held = 0.0
+    return np.array(begins[::-1], np.int64)
+
+
+def buckets_of(tensors: Sequence[Tensor], first: Ints) -> tuple[Bucket, ...]:
+    """The buckets that begin at the positions `first`, in backward order."""
     buckets: list[Bucket] = []
-    last, held = len(tensors) - 1, 0
-    for position in range(len(tensors) - 1, -1, -1):
-        held += tensors[position].parameters
-        if position == 0 or held * bytes_per_parameter >= limit:
-            names = tensors[position].name, tensors[last].name
-            label = names[0] if position == last else f"{names[0]}..{names[1]}"
-            buckets.append(Bucket(position, last, label, held))
-            last, held = position - 1, 0
-    return tuple(buckets)
+    for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(tensors)], strict=True):
+        names = tensors[begin].name, tensors[end - 1].name
+        label = names[0] if begin == end - 1 else f"{names[0]}..{names[1]}"
+        held = sum(tensor.parameters for tensor in tensors[begin:end])
+        buckets.append(Bucket(begin, end - 1, label, held))
+    return tuple(buckets[::-1])
+
+
+def parts(bucket: Bucket, count: int) -> tuple[Bucket, ...]:
+    """The bucket in `count` even parts, each to be exchanged by itself."""
+    if count == 1:
+        return (bucket,)
+    shares = [share for share in even(bucket.parameters, count).tolist() if share]
+    return tuple(
+        replace(bucket, label=f"{bucket.label} part {number}", parameters=share)
+        for number, share in enumerate(shares)
+    )
 
 
 def even(parameters: int, pieces: int) -> Ints:
     """`parameters` in `pieces` whole parts that differ by 1 at most, the larger ones first."""
     return parameters // pieces + (np.arange(pieces) < parameters % pieces)
-
-
-@dataclass(frozen=True)
-class Slicing:
-    """Tensors of more than `above` bytes are cut evenly over all servers, in pieces of at most `largest`."""
-
-    above: float = math.inf
-    largest: float = math.inf
-
-    def pieces(self, size: float, servers: int) -> int:
-        """Pieces of a tensor of `size` bytes: 1, or a multiple of `servers`."""
-        if size <= self.above:
-            return 1
-        return servers * max(1, math.ceil(size / (servers * self.largest)))
 
 
 def shard(
@@ -111,7 +116,8 @@ def push_pull(builder: WorkloadBuilder, step: Step, bucket: Bucket, shards: Shar
     """A push coflow, an aggregation (BARRIER) per piece on its server, a pull coflow.
 
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server" (OSDI 2014), synchronous.
-    `ready`: (workers,) nodes. Returns (workers, pieces): the pull flows that each worker waits for.
+    `ready`: (workers, pieces) nodes that each push waits for, or (workers, 1). Returns (workers, pieces): the
+    pull flows that each worker waits for.
     """
     shape = len(step.workers), len(shards.server)
     worker, server = np.repeat(step.workers, shape[1]), np.tile(shards.server, shape[0])
@@ -121,7 +127,7 @@ def push_pull(builder: WorkloadBuilder, step: Step, bucket: Bucket, shards: Shar
     pushes = builder.add_flows(push, worker, server, size, need=bucket.first, need_span=step.span).reshape(
         shape
     )
-    builder.depend_each(pushes, ready[:, None])
+    builder.depend_each(pushes, ready)
     joined = builder.add_tasks(
         step.job, TaskKind.BARRIER, shards.server, 0.0, step.iteration, label=f"aggregate {bucket.label}"
     )

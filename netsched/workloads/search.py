@@ -96,7 +96,8 @@ def build(
             slot = place % len(slots)
             key = params.model[trial % len(params.model)], params.batch[trial % len(params.batch)], slot
             if key not in programs:
-                programs[key] = program_of(params, fabric, key[0], key[1], slots[slot])
+                hosts, reshape = slots[slot], builder.reshape
+                programs[key] = program_of(params, fabric, key[0], key[1], hosts, reshape)
             builder.admit(budget * programs[key].nodes)
             label = f"{params.name} stage {rung} trial {trial}"
             job = builder.add_job(label, params.start, params.weight, budget, startup=params.startup())

@@ -35,7 +35,7 @@ def build(
 ) -> None:
     """Add one job with one stage per iteration."""
     workers = host_ordinals(fabric, params.workers, "workers")
-    program = program_of(params, fabric, params.model, params.batch, workers)
+    program = program_of(params, fabric, params.model, params.batch, workers, builder.reshape)
     builder.admit(params.iterations * program.nodes)
     job = builder.add_job(
         params.name or params.model,
