@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from netsched.allocate import Scratch, sort_by
 from netsched.bundles import N_ACTIVE, STALE, TOP, UNSORTED, Bundles
+from netsched.crossing import put_on_links
 from netsched.jit import inner
 from netsched.model import BEST_EFFORT, Ints
 from netsched.order import class_named
@@ -20,7 +21,6 @@ from netsched.uses import (
     N_VACANT,
     NOTHING,
     Uses,
-    put_on_links,
 )
 
 

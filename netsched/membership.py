@@ -24,11 +24,12 @@ from netsched.bundles import (
     due_of,
     meld,
 )
+from netsched.crossing import put_on_links, take_off_links
 from netsched.dues import put_due
 from netsched.jit import inner, kernel
 from netsched.model import Ints
 from netsched.order import class_named
-from netsched.uses import CHANGED, LOST, NOTHING, Uses, note, put_on_links, take_off_links
+from netsched.uses import CHANGED, LOST, NOTHING, Uses, note
 
 
 @inner
@@ -80,7 +81,7 @@ def close_bundle(bun: Bundles, net: Uses, b: int) -> None:
     k = net.class_of[b]
     if k >= 0:
         net.floor[k] = min(net.floor[k], bun.level[b])
-        take_off_links(bun, net, b)
+        take_off_links(net, b)
     group = bun.of_group[b]
     if group != ALONE:
         if bun.first_of[group] == b:

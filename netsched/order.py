@@ -16,8 +16,6 @@ from netsched.uses import (
     N_SLOTS,
     N_VACANT,
     NOTHING,
-    SHIFT,
-    STAMP,
     Uses,
     give_back,
     link_use,
@@ -65,6 +63,8 @@ def class_named(net: Uses, cls: int) -> int:
     net.value[k] = cls
     net.newest[k] = NOTHING
     net.size[k] = 0
+    net.n_parked[k] = 0
+    net.first_of[k] = NOTHING
     net.dirty[k] = NOTHING
     net.seeds[k] = NOTHING
     net.floor[k] = 0.0
@@ -121,20 +121,15 @@ def _note_movers(net: Uses, s: Scratch, name: Ints) -> int:
 
 
 @inner
-def _lift(bun: Bundles, net: Uses, s: Scratch, k: int, n: int) -> int:
+def _lift(net: Uses, s: Scratch, k: int, n: int) -> int:
     """Take the uses of class k out of their links; add each to `touched` and its follower to `used`."""
-    b = net.newest[k]
-    while b >= 0:
-        x = b << net.tally[SHIFT]
-        for y in range(x, net.end_hop[b]):
-            u = net.of_hop[y]
-            if s.stamp[u] != net.tally[STAMP]:
-                s.stamp[u] = net.tally[STAMP]
-                s.touched[n] = u
-                s.used[n] = net.later[u]
-                unlink_use(net, u)
-                n += 1
-        b = net.next_peer[b]
+    u = net.first_of[k]
+    while u >= 0:
+        s.touched[n] = u
+        s.used[n] = net.later[u]
+        unlink_use(net, u)
+        n += 1
+        u = net.fellow_after[u]
     return n
 
 
@@ -173,10 +168,9 @@ def rename(bun: Bundles, net: Uses, s: Scratch, name: Ints) -> None:
         if net.size[k] == 0:
             _drop_empty(bun, net, k)
     movers = _note_movers(net, s, name)
-    net.tally[STAMP] += 1
     n = 0
     for i in range(movers):
-        n = _lift(bun, net, s, s.by_cap[i], n)
+        n = _lift(net, s, s.by_cap[i], n)
     before = UNSEEN
     for i in range(net.tally[N_CLASSES]):
         k = net.ordered[i]

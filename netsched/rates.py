@@ -24,6 +24,7 @@ from netsched.bundles import (
     due_of,
 )
 from netsched.classes import lay_out, tidy_slots
+from netsched.crossing import blocked_by, hold, parks
 from netsched.dues import put_due
 from netsched.jit import inner
 from netsched.order import close_class
@@ -34,11 +35,9 @@ from netsched.uses import (
     NOISE,
     NOTHING,
     SAME,
-    SHIFT,
     STAMP,
     Uses,
     give_back,
-    hold,
     leaves,
     next_awake,
     offered,
@@ -71,6 +70,7 @@ def _settle(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
     for b in s.group[:n]:
         _put_rate(bun, b, s.given[b, LEVEL], s.given[b, WEIGHT])
         hold(net, b, s.frozen_by[b])
+        parks(bun, net, b)
         s.inside[b] = 0
     for u in s.used[:n_used]:
         net.load[u] = net.entry[u] - max(0.0, s.residual[u])
@@ -83,12 +83,18 @@ def _fill_all(bun: Bundles, net: Uses, s: Scratch) -> None:
         net.seed[net.seeded[i]] = 0
     net.tally[N_SEEDS] = 0
     for k in net.ordered[: net.tally[N_CLASSES]]:
+        u = net.first_of[k]
+        while u >= 0:
+            net.entry[u] = offered(bun, net, u)
+            net.load[u] = 0.0
+            u = net.fellow_after[u]
         b = net.newest[k]
         while b >= 0:
-            x = b << net.tally[SHIFT]
-            for y in range(x, net.end_hop[b]):
-                net.entry[net.of_hop[y]] = offered(bun, net, net.of_hop[y])
-            b = net.next_peer[b]
+            following = net.next_peer[b]
+            if blocked_by(net, b) != NOTHING:
+                _put_rate(bun, b, 0.0, 0.0)
+                parks(bun, net, b)
+            b = following
         n, n_used = fill_whole(bun, net, s, k, 0.0)
         _settle(bun, net, s, n, n_used)
         net.floor[k] = np.inf
@@ -139,8 +145,9 @@ def _fill_class(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int) -> 
         net.tally[STAMP] += 1
         return 0
     n_used = NOTHING
-    limit = net.share[0] * net.size[k]
-    if net.pause[k] == 0 or limit >= net.size[k]:
+    whole = net.size[k] - net.n_parked[k]
+    limit = net.share[0] * whole
+    if net.pause[k] == 0 or limit >= whole:
         n, n_used = fill_around(bun, net, s, n, limit)
         if n_used == NOTHING:
             net.wait[k] = min(2 * net.wait[k] + 1, _LONGEST_PAUSE)
@@ -169,7 +176,7 @@ def _repair_class(bun: Bundles, net: Uses, s: Scratch, k: int) -> None:
     for u in s.touched[:n_touched]:
         if s.stamp[u] != net.tally[STAMP] and net.later[u] >= 0:
             pass_on(bun, net, net.later[u], leaves(bun, net, u))
-        if net.first_hop[u] < 0:
+        if net.n_on[u] == 0:
             unlink_use(net, u)
             give_back(net, u)
     b = net.seeds[k]

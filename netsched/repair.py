@@ -11,8 +11,9 @@ import numpy as np
 
 from netsched.allocate import Scratch, open_bundle, touch, water_fill, weight_in
 from netsched.bundles import Bundles
+from netsched.crossing import comes_back, parks, unpark
 from netsched.jit import inner
-from netsched.uses import CHANGED, NOTHING, SHIFT, STAMP, Uses, hold
+from netsched.uses import CHANGED, NOTHING, SHIFT, STAMP, Uses
 
 _FULL = 1e-12
 """A link of which less than this share is left over is full."""
@@ -35,20 +36,14 @@ def _join(net: Uses, s: Scratch, b: int, n: int) -> int:
 
 
 @inner
-def _stays_blocked(bun: Bundles, net: Uses, b: int) -> bool:
-    """Whether a bundle that has nothing finds a link used up before its class, which then holds it."""
-    if bun.level[b] > 0.0:
-        return False
-    for y in range(b << net.tally[SHIFT], net.end_hop[b]):
-        if net.entry[net.of_hop[y]] <= 0.0:
-            hold(net, b, net.of_hop[y])
-            return True
-    return False
-
-
-@inner
 def _join_from(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
     """Add those bundles of use u to the group that its change concerns, and add up what all on it take."""
+    x = net.first_parked[u] if net.entry[u] > 0.0 else NOTHING
+    while x >= 0:
+        following = net.after[x]
+        if comes_back(net, x >> net.tally[SHIFT]):
+            n = _join(net, s, x >> net.tally[SHIFT], n)
+        x = following
     taken = 0.0
     x = net.first_hop[u]
     while x >= 0 and net.load[u] > 0.0:
@@ -61,10 +56,10 @@ def _join_from(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
         return n
     x = net.first_hop[u]
     while x >= 0:
-        b = x >> net.tally[SHIFT]
-        if (over or net.bottleneck[b] == u) and not _stays_blocked(bun, net, b):
+        b, following = x >> net.tally[SHIFT], net.after[x]
+        if (over or net.bottleneck[b] == u) and not parks(bun, net, b):
             n = _join(net, s, b, n)
-        x = net.after[x]
+        x = following
     return n
 
 
@@ -74,6 +69,8 @@ def first_concerned(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int)
     n = 0
     b = net.seeds[k]
     while b >= 0:
+        if net.is_parked[b]:
+            unpark(net, b)
         n = _join(net, s, b, n)
         b = net.next_seed[b]
     for u in s.touched[:n_touched]:
@@ -115,14 +112,14 @@ def _join_broken(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
         return n
     x = net.first_hop[u]
     while x >= 0:
-        b = x >> net.tally[SHIFT]
+        b, following = x >> net.tally[SHIFT], net.after[x]
         if not s.inside[b]:
             level = bun.level[b]
             held = net.bottleneck[b] == u
             broken = (held and (not is_full or level * _ABOVE < most)) or level > s.frozen[u] * _ABOVE
-            if broken and not _stays_blocked(bun, net, b):
+            if broken and not parks(bun, net, b):
                 n = _join(net, s, b, n)
-        x = net.after[x]
+        x = following
     return n
 
 
@@ -181,15 +178,11 @@ def untouched_level(bun: Bundles, net: Uses, k: int) -> float:
 
 @inner
 def fill_whole(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> tuple[int, int]:
-    """Fill all bundles of class k at `floor` or above: how many they are, and how many uses all touch."""
+    """Fill all bundles of class k at `floor` or above that are not parked: how many they are, and uses."""
     net.tally[STAMP] += 1
     n, n_used = 0, 0
     b = net.newest[k]
     while b >= 0:
-        held = net.bottleneck[b]
-        if held >= 0 and net.entry[held] <= 0.0 and bun.level[b] <= 0.0 and not net.seed[b]:
-            b = net.next_peer[b]
-            continue
         if bun.level[b] < floor and net.bottleneck[b] != NOTHING:
             x = b << net.tally[SHIFT]
             for y in range(x, net.end_hop[b]):

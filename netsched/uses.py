@@ -37,7 +37,11 @@ class Uses(NamedTuple):
     """Columns per hop, per use, per link, per class and per bundle; `tally` holds the scalars.
 
     of_hop, after, before   hop h of bundle b is b << SHIFT | h: its use, its neighbours among that use's hops
-    link, cls, first_hop   of a use; `earlier` and `later` are the uses of the same link next in class order
+    link, cls     of a use; `earlier` and `later` are the uses of the same link next in class order,
+                  `fellow_before` and `fellow_after` the uses of the same class in the chain from `first_of`
+    first_hop     of a use: the hops on it, chained by `after`/`before`; those of parked bundles (crossing.py)
+                  are chained from `first_parked` of the use that blocks them, and nowhere else
+    n_on          of a use: how many bundles' paths have it, parked or not
     entry, load   bytes/s that the classes before leave of the link, and that this one takes of them
     is_dirty, next_dirty   uses of which rates must be looked at, chained from `dirty` of the class
     spare         uses given back, N_SPARE of them; those from N_USES on were never taken
@@ -45,14 +49,16 @@ class Uses(NamedTuple):
     value         what bundles call a class (`Bundles.cls`)
     ordered, place   the N_CLASSES classes by value, which is the order of their priority; where each is there
     vacant        classes given back, N_VACANT of them; those from N_SLOTS on were never opened
-    newest, size   of a class: its bundles, chained by `next_peer`/`last_peer`, and their number
+    newest        of a class: its bundles that are not parked, chained by `next_peer`/`last_peer`
+    size, n_parked   of a class: the number of its bundles, and of those that are parked (is_parked)
     seeds         of a class: bundles whose own claims changed, chained by `next_seed`
     floor         of a class: bundles of a lower level than this are as max-min wants them
     pause, wait   of a class: how often to compute its rates as a whole, now and after the next vain try
     awake         heap, by place, of the classes with something to do (is_awake)
     end_hop       hops of a bundle end before this one
     class_of      class of a bundle that is on its links, else NOTHING
-    bottleneck    the use that holds a bundle at its level, or BY_CAP; `n_held` of a use counts whom it holds
+    bottleneck    the use that holds a bundle at its level, or BY_CAP; `n_held` of a use counts whom it holds,
+                  those parked there apart
     seeded        the N_SEEDS bundles that are seeds (`seed` says why) and not chained yet
     share         [0]: how much of a class may be repaired before it is cheaper to compute the whole class
     """
@@ -63,7 +69,11 @@ class Uses(NamedTuple):
     link: Ints
     cls: Ints
     first_hop: Ints
+    first_parked: Ints
+    n_on: Ints
     n_held: Ints
+    fellow_before: Ints
+    fellow_after: Ints
     earlier: Ints
     later: Ints
     entry: Floats
@@ -79,6 +89,8 @@ class Uses(NamedTuple):
     vacant: Ints
     newest: Ints
     size: Ints
+    n_parked: Ints
+    first_of: Ints
     dirty: Ints
     seeds: Ints
     floor: Floats
@@ -90,6 +102,7 @@ class Uses(NamedTuple):
     class_of: Ints
     next_peer: Ints
     last_peer: Ints
+    is_parked: np.ndarray
     bottleneck: Ints
     seed: np.ndarray
     seeded: Ints
@@ -114,7 +127,11 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         link=ints(n_uses),
         cls=ints(n_uses),
         first_hop=ints(n_uses),
+        first_parked=ints(n_uses),
+        n_on=ints(n_uses),
         n_held=ints(n_uses),
+        fellow_before=ints(n_uses),
+        fellow_after=ints(n_uses),
         earlier=ints(n_uses),
         later=ints(n_uses),
         entry=np.zeros(n_uses),
@@ -130,6 +147,8 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         vacant=ints(n_flows),
         newest=ints(n_flows),
         size=ints(n_flows),
+        n_parked=ints(n_flows),
+        first_of=ints(n_flows),
         dirty=ints(n_flows),
         seeds=ints(n_flows),
         floor=np.zeros(n_flows),
@@ -141,6 +160,7 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         class_of=ints(n_flows),
         next_peer=ints(n_flows),
         last_peer=ints(n_flows),
+        is_parked=np.zeros(n_flows, np.int8),
         bottleneck=ints(n_flows),
         seed=np.zeros(n_flows, np.int8),
         seeded=ints(n_flows),
@@ -285,13 +305,20 @@ def unlink_use(net: Uses, u: int) -> None:
 @inner
 def give_back(net: Uses, u: int) -> None:
     """Let a use that is on no link and that nobody is on be used again."""
+    before, after = net.fellow_before[u], net.fellow_after[u]
+    if before >= 0:
+        net.fellow_after[before] = after
+    else:
+        net.first_of[net.cls[u]] = after
+    if after >= 0:
+        net.fellow_before[after] = before
     net.is_dirty[u] = 0
     net.spare[net.tally[N_SPARE]] = u
     net.tally[N_SPARE] += 1
 
 
 @inner
-def _use_of(bun: Bundles, net: Uses, link: int, k: int) -> int:
+def use_of(bun: Bundles, net: Uses, link: int, k: int) -> int:
     """The use of the link by class k, made where there is none yet."""
     place = net.place[k]
     u = net.last_use[link]
@@ -308,75 +335,20 @@ def _use_of(bun: Bundles, net: Uses, link: int, k: int) -> int:
     net.link[u] = link
     net.cls[u] = k
     net.first_hop[u] = NOTHING
+    net.first_parked[u] = NOTHING
+    net.n_on[u] = 0
     net.n_held[u] = 0
+    fellow = net.first_of[k]
+    net.fellow_before[u] = NOTHING
+    net.fellow_after[u] = fellow
+    if fellow >= 0:
+        net.fellow_before[fellow] = u
+    net.first_of[k] = u
     net.is_dirty[u] = 0
     net.load[u] = 0.0
     link_use(net, u)
     net.entry[u] = offered(bun, net, u)
     return int(u)
-
-
-@inner
-def hold(net: Uses, b: int, bottleneck: int) -> None:
-    """Note what holds bundle b at its level from now on."""
-    if net.bottleneck[b] >= 0:
-        net.n_held[net.bottleneck[b]] -= 1
-    if bottleneck >= 0:
-        net.n_held[bottleneck] += 1
-    net.bottleneck[b] = bottleneck
-
-
-@inner
-def put_on_links(bun: Bundles, net: Uses, b: int, k: int) -> None:
-    """Enter bundle b in class k and on the links of its path; its rate is left to the next repair."""
-    net.class_of[b] = k
-    net.bottleneck[b] = NOTHING
-    peer = net.newest[k]
-    net.last_peer[b] = NOTHING
-    net.next_peer[b] = peer
-    if peer >= 0:
-        net.last_peer[peer] = b
-    net.newest[k] = b
-    net.size[k] += 1
-    x = b << net.tally[SHIFT]
-    for i in range(bun.path_ptr[bun.path[b]], bun.path_ptr[bun.path[b] + 1]):
-        u = _use_of(bun, net, bun.path_links[i], k)
-        other = net.first_hop[u]
-        net.of_hop[x] = u
-        net.before[x] = NOTHING
-        net.after[x] = other
-        if other >= 0:
-            net.before[other] = x
-        net.first_hop[u] = x
-        x += 1
-    net.end_hop[b] = x
-
-
-@inner
-def take_off_links(bun: Bundles, net: Uses, b: int) -> None:
-    """Undo `put_on_links`, and have all looked at that the bundle leaves behind."""
-    k = net.class_of[b]
-    net.class_of[b] = NOTHING
-    hold(net, b, NOTHING)
-    before, after = net.last_peer[b], net.next_peer[b]
-    if before >= 0:
-        net.next_peer[before] = after
-    else:
-        net.newest[k] = after
-    if after >= 0:
-        net.last_peer[after] = before
-    net.size[k] -= 1
-    x = b << net.tally[SHIFT]
-    while x < net.end_hop[b]:
-        u, previous, following = net.of_hop[x], net.before[x], net.after[x]
-        if previous >= 0:
-            net.after[previous] = following
-        else:
-            net.first_hop[u] = following
-        if following >= 0:
-            net.before[following] = previous
-        mark(net, u)
-        x += 1
 
 
 @inner
