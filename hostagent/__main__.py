@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostagent import logs
 from hostagent.protocol import DEFAULT_SOCKET
-from netsched.errors import NetschedError
+from netsched.errors import NetschedError, ScenarioError
 
 if TYPE_CHECKING:
     from hostagent.commands import Outcome
@@ -82,7 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     tag.add_argument("--job", default="", metavar="J", help="to which they belong")
     drain = commands.add_parser("drain", help="have a running agent mark no new sockets")
     drain.add_argument("--off", action="store_true", help="mark new sockets again")
-    restore = commands.add_parser("restore", help="have a running agent give its queues back")
+    restore = commands.add_parser("restore", help="have a running agent give back what it set")
+    restore.add_argument(
+        "--wait",
+        default="0s",
+        metavar="TIME",
+        help="for jobs to take the marks from their sockets, such as 60s",
+    )
     cleanup = commands.add_parser("cleanup", help="what a dead agent left")
     cleanup.add_argument("--orphans", action="store_true", help="remove it")
     for asks in (status, explain, tag, drain, restore, cleanup):
@@ -136,7 +142,7 @@ def _look(options: argparse.Namespace) -> int:
     elif chosen == "drain":
         outcome = commands.drain(_socket(options), on=not options.off)
     elif chosen == "restore":
-        outcome = commands.restore(_socket(options))
+        outcome = commands.restore(_socket(options), _seconds(options.wait))
     else:
         outcome = commands.cleanup(_socket(options), remove=options.orphans)
     if options.json:
@@ -159,6 +165,15 @@ def _verify(options: argparse.Namespace) -> Outcome:
     return commands.verify_listen(
         options.listen, lambda: bool(stopped), lambda: print(listening, file=sys.stderr, flush=True)
     )
+
+
+def _seconds(text: str) -> float:
+    from netsched import units  # noqa: PLC0415
+
+    try:
+        return units.duration(text)
+    except ValueError as error:
+        raise ScenarioError(f"--wait: {error}") from None
 
 
 def _socket(options: argparse.Namespace) -> str:

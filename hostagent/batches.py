@@ -1,15 +1,11 @@
-"""Marking more sockets than a packet carries, all or none, and giving them back what they had before."""
+"""Marking more sockets than a packet carries, all or none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable
 
 from hostagent import tagging
 from hostagent.protocol import MAX_FDS, Tagged
-
-_REMEMBERED: Final = 16384
-"""Sockets whose earlier marks are remembered; the ones marked longest ago are forgotten first."""
 
 
 def tag(fds: list[int], whole: bool, ask: Callable[[list[int]], list[Tagged]]) -> list[Tagged]:
@@ -34,26 +30,3 @@ def tag(fds: list[int], whole: bool, ask: Callable[[list[int]], list[Tagged]]) -
         why = "not marked, because another of the group could not be"
         return [r if not r.ok else Tagged(False, r.dscp, r.priority, r.family, why) for r in undone]
     return results
-
-
-class Before:
-    """What sockets carried before they were marked for the first time, by the kernel's number of each."""
-
-    def __init__(self) -> None:
-        self._marks: dict[int, tagging.Marks] = {}
-
-    def note(self, fds: Iterable[int]) -> None:
-        for fd in fds:
-            cookie = tagging.cookie(fd)
-            if cookie and cookie not in self._marks and (old := tagging.marks(fd)) is not None:
-                self._marks[cookie] = old
-        while len(self._marks) > _REMEMBERED:
-            del self._marks[next(iter(self._marks))]
-
-    def put_back(self, fds: Iterable[int]) -> bool:
-        """Whether all of them carry that again; those never noted are left alone."""
-        good = True
-        for fd in fds:
-            old = self._marks.pop(tagging.cookie(fd), None)
-            good &= old is None or tagging.put_back(fd, old)
-        return good

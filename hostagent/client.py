@@ -10,7 +10,6 @@ in `failures`, and the job goes on unmarked. `strict=True` (the emulator, tests)
 
 from __future__ import annotations
 
-import array
 import contextlib
 import itertools
 import logging
@@ -23,12 +22,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hostagent import batches, protocol, tagging
+from hostagent.exchange import connect as dial
+from hostagent.exchange import exchange
 from hostagent.flow import Flow, Guidance, guidance_from
-from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, MAX_PACKET, Message, Tagged
+from hostagent.memory import Asked, Memory
+from hostagent.protocol import DEFAULT_SOCKET, JOB_VARIABLE, MAX_FDS, Message, Tagged
 from netsched.errors import NetschedError
 
 _LOG: Final = logging.getLogger(__name__)
-_BACKLOG_S: Final = 0.005
 _RETRY_S: Final = 1.0
 """Least time between two attempts to reach an agent that is away: a training step must not wait for it."""
 
@@ -66,7 +67,9 @@ class Client:
         self._lease: int | None = None
         self._ladder: list[str] | None = None
         self._denied = ""
-        self._before = batches.Before()
+        self._memory = Memory()
+        self._unrenewed: set[int] = set()
+        self._tidying = False
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +137,7 @@ class Client:
         except (AttributeError, TypeError) as error:
             self._failed(f"not asked: {error}")
             return []
-        self._before.note(fds)
+        self._memory.note(fds, Asked(cls, group))
         results = batches.tag(fds, bool(group), lambda part: self._tag_part(part, cls, group, even_busy))
         if self._strict and not all(result.ok for result in results):
             at, bad = next((at, result) for at, result in enumerate(results) if not result.ok)
@@ -146,7 +149,7 @@ class Client:
 
         Whether all of them carry those again; sockets that it never had marked are left alone.
         """
-        return self._before.put_back(s if isinstance(s, int) else s.fileno() for s in sockets)
+        return self._memory.put_back(s if isinstance(s, int) else s.fileno() for s in sockets)
 
     def tag_flows(self, flows: Iterable[tuple[str, str]], cls: int | str, *, group: str = "") -> Message:
         """Have connections marked by their ends, ("10.0.0.1:41200", "10.0.0.2:29500"); {} if that failed.
@@ -240,6 +243,7 @@ class Client:
     def _tell(self, fields: dict[str, Any], sockets: Iterable[socket.socket | int]) -> Guidance:
         try:
             fds = [s if isinstance(s, int) else s.fileno() for s in sockets]
+            self._memory.note(fds, None)
             parts = [fds[first : first + MAX_FDS] for first in range(0, len(fds), MAX_FDS)] or [[]]
             told = [
                 guidance_from(self._ask({"verb": "flow", "count": len(part), **fields}, part))
@@ -261,8 +265,13 @@ class Client:
                 if sock is None:
                     self.failures += 1
                     return {}
+                if "lease" in request:
+                    # An agent that was restarted has given another one with the connection.
+                    request = request | {"lease": self._lease}
                 try:
-                    return self._exchange(sock, request, fds)
+                    answer = exchange(sock, next(self._ids), request, fds)
+                    self._tidy(answer)
+                    return answer
                 except ConnectionError:
                     # An agent that was restarted since the last request is there again.
                     self.close()
@@ -273,6 +282,7 @@ class Client:
             return self._failed(f"no answer within {self._timeout:g} s")
         except protocol.BadRequest as error:
             self._denied = error.code
+            self._tidy({"give_back": error.code == "restored"})
             return self._failed(str(error))
         except (OSError, ValueError, TypeError, OverflowError) as error:
             self.close()
@@ -289,36 +299,39 @@ class Client:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.settimeout(self._timeout)
-            _connect(sock, self.path, now + self._timeout)
-            lease = self._exchange(sock, {"verb": "register", "job": self.job}, ()).get("lease")
+            dial(sock, self.path, now + self._timeout)
+            lease = exchange(sock, next(self._ids), {"verb": "register", "job": self.job}, ()).get("lease")
             self._lease = lease if isinstance(lease, int) else None
         except BaseException:
             sock.close()
             raise
         self._sock = sock
         self._logged = False
+        self._unrenewed = self._memory.wishes
         return sock
 
-    def _exchange(self, sock: socket.socket, request: dict[str, Any], fds: Sequence[int]) -> Message:
-        number = next(self._ids)
-        packet = protocol.encode({"v": protocol.VERSION, "id": number, **request})
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        # An agent that refuses us has said why and closed: its answer is still there to be read.
-        with contextlib.suppress(BrokenPipeError):
-            sock.sendmsg([packet], rights)
-        while True:
-            try:
-                data = sock.recv(MAX_PACKET)
-            except ConnectionResetError:
-                data = sock.recv(MAX_PACKET)
-            if not data:
-                raise ConnectionError("it closed the connection")
-            answer = protocol.decode(data)
-            if answer.get("id") not in (number, None):
-                continue  # the late answer to a request that timed out
-            if answer.get("ok") is not True:
-                raise protocol.BadRequest(str(answer.get("code")), str(answer.get("message")))
-            return answer
+    def _tidy(self, answer: Message) -> None:
+        """Do what an answer brings with it besides: take marks back, or ask again for what a new agent lost.
+
+        An agent that comes after another, or came too late for a request, may mean something else by a class
+        or know nothing of the sockets. Those that send just now are left for the next word.
+        """
+        if self._tidying or (not self._unrenewed and not answer.get("give_back")):
+            return
+        self._tidying = True
+        try:
+            if answer.get("give_back"):
+                self._unrenewed.clear()
+                done = self._memory.give_back()
+                for first in range(0, len(done), MAX_FDS):
+                    self._ask({"verb": "unmarked", "cookies": done[first : first + MAX_FDS]}, ())
+            else:
+                unrenewed, self._unrenewed = self._unrenewed, set()
+                self._unrenewed = self._memory.ask_again(unrenewed, self._tag_part)
+        except AgentError as error:
+            _LOG.warning("%s", error)
+        finally:
+            self._tidying = False
 
     def _failed(self, reason: str) -> Message:
         self.failures += 1
@@ -329,16 +342,3 @@ class Client:
             self._logged = True
             _LOG.warning("%s; sockets stay unmarked", text)
         return {}
-
-
-def _connect(sock: socket.socket, path: str, deadline: float) -> None:
-    """Connect, waiting for a place where others have filled the backlog. TimeoutError at `deadline`."""
-    while True:
-        try:
-            sock.connect(path)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise TimeoutError from None
-            time.sleep(_BACKLOG_S)
-        else:
-            return

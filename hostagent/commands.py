@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import socket
 import stat
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from netsched.qdisc import MAJOR
 
 _ADMIN_TIMEOUT_S = 30.0
 """`restore` waits for each port's queue to empty, 2 s at most each."""
+_ASK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,34 @@ def drain(path: str, on: bool) -> Outcome:
     return Outcome(0, content, [f"{answer['state']}; {answer['sockets']} marked sockets live on"])
 
 
-def restore(path: str) -> Outcome:
-    """Have the running agent give its queues back and mark nothing more. Marks end with their sockets."""
+def restore(path: str, wait: float) -> Outcome:
+    """Have the running agent give back what it set, and mark nothing more. Exit 6 if something is left.
+
+    Marks on jobs' sockets are given back by the jobs' own clients, at their next word to the agent, as soon
+    as a socket rests: `wait` is for how many seconds that is waited for.
+    """
+    end = time.monotonic() + wait
     with client.connect(path, timeout=_ADMIN_TIMEOUT_S, strict=True) as agent:
         answer = agent.restore()
-    content = {key: answer[key] for key in ("state", "interfaces", "failed", "sockets")}
-    lines = [f"{name}: given back to the kernel's default" for name in answer["interfaces"]]
+        given = list(answer["interfaces"])
+        while answer["marked"] and time.monotonic() < end:
+            time.sleep(min(_ASK_S, max(0.0, end - time.monotonic())))
+            answer = agent.restore()
+    content = {key: answer[key] for key in ("state", "failed", "marked")} | {"interfaces": given}
+    lines = [f"{name}: given back to the kernel's default" for name in given]
     lines += [f"{name}: NOT given back; see the agent's log" for name in answer["failed"]]
-    lines.append(f"{answer['state']}; {answer['sockets']} marked sockets keep their mark until they end")
-    return Outcome(6 if answer["failed"] else 0, content, lines)
+    lines += [_still_marked(one) for one in answer["marked"]]
+    if not answer["marked"]:
+        lines.append(f"{answer['state']}; no job's socket carries a mark of it")
+    return Outcome(6 if answer["failed"] or answer["marked"] else 0, content, lines)
+
+
+def _still_marked(one: dict[str, Any]) -> str:
+    whose = f"{one['sockets']} sockets of {one['job'] or 'a job without a name'} (user {one['uid']})"
+    if one["pids"]:
+        pids = ", ".join(map(str, one["pids"]))
+        return f"{whose} STILL marked: process {pids} gives them back at its next word to the agent"
+    return f"{whose} STILL marked: no client of it is connected, so that only their end takes the marks away"
 
 
 # ------------------------------------------------------------------ without an agent

@@ -87,6 +87,14 @@ def shown(value: object) -> str:
     return repr(value)[:MAX_TEXT]
 
 
+def numbers(value: Any, name: str) -> list[int]:
+    """1 to MAX_FDS positive numbers of a request. BadRequest if it is something else."""
+    good = isinstance(value, list) and 0 < len(value) <= MAX_FDS
+    if not good or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**64 for n in value):
+        raise BadRequest("bad-field", f"{name}: 1 to {MAX_FDS} positive numbers are expected")
+    return list(value)
+
+
 def address(text: str, key: str) -> tuple[str, int]:
     """(address, port) of "10.0.0.1:29500" or "[::1]:29500". BadRequest if it is something else."""
     host, _, port = text.rpartition(":")

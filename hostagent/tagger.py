@@ -21,9 +21,8 @@ from netsched import marking
 if TYPE_CHECKING:
     from hostagent.config import Config
 
-_MAX_LISTED: Final = protocol.MAX_FDS
-"""Sockets of one request that are named instead of passed."""
 LIST_S: Final = 1.0
+_SHOWN: Final = 16
 
 
 class TupleMarks(Protocol):
@@ -84,6 +83,27 @@ class Tagger:
             dscp = marking.dscp_of(cls, self.config.queues)
             self.ledger.note(Record(one.cookie, True, one.uid, "", cls, dscp, ladder.NFT_TUPLE))
 
+    def still_marked(self, connections: Sequence[Connection]) -> list[Message]:
+        """Jobs' own sockets that carry a mark of ours now, by job and user; the kernel's word if it has one.
+
+        `pids` are those of the job's clients that are connected; without one nobody can be asked.
+        """
+        found = {one.cookie: one for one in sockdiag.sockets()}
+        self.ledger.prune(found)
+        count: dict[tuple[str, int], int] = {}
+        for record in self.ledger.records():
+            one = found.get(record.cookie)
+            carries = one is None or one.dscp == record.dscp
+            if record.level != ladder.NFT_TUPLE and record.dscp and carries:
+                count[record.job, record.uid] = count.get((record.job, record.uid), 0) + 1
+        pids: dict[tuple[str, int], list[int]] = {}
+        for client in connections:
+            pids.setdefault((client.job, client.peer.uid), []).append(client.peer.pid)
+        return [
+            {"job": job, "uid": uid, "sockets": sockets, "pids": pids.get((job, uid), [])[:_SHOWN]}
+            for (job, uid), sockets in sorted(count.items())
+        ]
+
     def _class_of(self, connection: Connection, request: Message) -> int:
         try:
             cls = self.config.number_of(request.get("class"))
@@ -112,7 +132,7 @@ class Tagger:
         whole = "none" if group and self.config.mode != "observe" else "partial"
         status = "full" if good == len(results) else whole
         dscp = marking.dscp_of(cls, self.config.queues)
-        shown = protocol.results_to_json(results[:_MAX_LISTED])
+        shown = protocol.results_to_json(results[: protocol.MAX_FDS])
         return {"status": status, "dscp": dscp, "sockets": len(results), "marked": good, "results": shown}
 
     # -------------------------------------------------------------- the levels
@@ -137,7 +157,7 @@ class Tagger:
         What it says is believed for sockets of its own user only.
         """
         self._need(ladder.SELF)
-        cookies = _numbers(request.get("cookies"), "cookies")
+        cookies = protocol.numbers(request.get("cookies"), "cookies")
         self._check_room(connection, cookies)
         dscp = marking.dscp_of(cls, self.config.queues)
         if self.config.mode == "observe":
@@ -195,7 +215,7 @@ class Tagger:
     def _by_process(self, connection: Connection, cls: int, group: str, request: Message) -> list[Tagged]:
         """Every connected TCP socket of a process of the peer's own user."""
         self._need(ladder.PIDFD)
-        pid = _numbers([request.get("pid")], "pid")[0]
+        pid = protocol.numbers([request.get("pid")], "pid")[0]
         even_busy = protocol.flag(request, "even_busy", False)
         dscp = marking.dscp_of(cls, self.config.queues)
         uid = connection.peer.uid
@@ -302,21 +322,14 @@ def _identify(ledger: Ledger, fd: int) -> tuple[int, bool] | None:
         return None
 
 
-def _numbers(value: Any, name: str) -> list[int]:
-    good = isinstance(value, list) and 0 < len(value) <= _MAX_LISTED
-    if not good or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**64 for n in value):
-        raise BadRequest("bad-field", f"{name}: 1 to {_MAX_LISTED} positive numbers are expected")
-    return list(value)
-
-
 def _flows(value: Any) -> list[tuple[tuple[str, int], tuple[str, int]]]:
     """((local address, port), (peer's address, port)) of each [local, peer] such as "10.0.0.1:29500"."""
-    good = isinstance(value, list) and 0 < len(value) <= _MAX_LISTED
+    good = isinstance(value, list) and 0 < len(value) <= protocol.MAX_FDS
     if not good or not all(
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(end, str) for end in pair)
         for pair in value
     ):
         raise BadRequest(
-            "bad-field", f'flows: 1 to {_MAX_LISTED} pairs ["ADDR:PORT", "ADDR:PORT"] are expected'
+            "bad-field", f'flows: 1 to {protocol.MAX_FDS} pairs ["ADDR:PORT", "ADDR:PORT"] are expected'
         )
     return [(protocol.address(pair[0], "flows"), protocol.address(pair[1], "flows")) for pair in value]

@@ -137,6 +137,12 @@ def under_way(sock: socket.socket) -> int:
         return 0  # a listening socket sends nothing
 
 
+def is_busy(sock: socket.socket | int) -> bool:
+    """Whether a TCP socket has bytes under way, so that its mark should stay for now."""
+    with borrowed(sock) as own:
+        return bool(under_way(own))
+
+
 def read(sock: socket.socket | int) -> Tagged:
     """The marks that a TCP socket carries now; nothing is changed. `ok`: they could be read."""
     return _with_socket(sock, lambda s: _read(s, check_tcp(s)))

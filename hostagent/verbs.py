@@ -62,6 +62,7 @@ class Verbs:
             "explain": self._explain,
             "drain": self._drain,
             "restore": self._restore,
+            "unmarked": self._unmarked,
         }
         counted = "other"
         try:
@@ -78,6 +79,9 @@ class Verbs:
             self.counts.request(counted, "failed")
             raise BadRequest("failed", f"{verb}: {error}") from None
         self.counts.request(counted, "ok")
+        if self.state == "restored":
+            # Only the job's own client can reach its sockets, and it hears us when it asks something.
+            answer["give_back"] = True
         return answer
 
     # -------------------------------------------------------------- of jobs
@@ -142,7 +146,8 @@ class Verbs:
 
     def _tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         if self.state != "serving":
-            raise BadRequest("draining", f"the agent is {self.state}: it marks no new sockets")
+            code = "restored" if self.state == "restored" else "draining"
+            raise BadRequest(code, f"the agent is {self.state}: it marks no new sockets")
         return self.tagger.tag(connection, request, fds)
 
     def _status(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
@@ -193,7 +198,16 @@ class Verbs:
         given = [] if self.ports is None else self.ports.restore()
         left = [] if self.ports is None else self.ports.owned
         left += [] if self.host is None else self.host.restore()
-        return {"state": self.state, "interfaces": given, "failed": left, "sockets": len(self.ledger)}
+        marked = self.tagger.still_marked(self._connections())
+        return {"state": self.state, "interfaces": given, "failed": left, "marked": marked}
+
+    def _unmarked(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
+        """A client has given sockets their earlier marks back. It can only be believed of its own user's."""
+        for cookie in protocol.numbers(request.get("cookies"), "cookies"):
+            record = self.ledger.get(cookie)
+            if record is not None and (self._rules(connection.peer.uid) or record.uid == connection.peer.uid):
+                self.ledger.forget(cookie)
+        return {}
 
     def _rules(self, uid: int) -> bool:
         return uid in (0, os.geteuid())
