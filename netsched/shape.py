@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 import numpy as np
@@ -44,6 +44,7 @@ class Profile:
     workers   how many compute; `servers` how many hold parameters, 0 for none
     rate      bytes/s of the slowest port of the job's hosts
     theta     seconds that a message costs before its first byte
+    experts   how many a layer of its mixture has; 0: it is no mixture, and exchanges data-parallel only
     """
 
     model: str
@@ -54,6 +55,7 @@ class Profile:
     servers: int
     rate: float
     theta: float
+    experts: int = 0
 
     @property
     def ready(self) -> Floats:
@@ -76,6 +78,20 @@ class Slicing:
         return parts * max(1, math.ceil(size / (parts * self.largest)))
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """How tokens pass through a layer of experts.
+
+    chunks   equal parts of the tokens, of which one is computed while another one is sent
+    ratio    bytes before compression over bytes sent, 1 for none
+    coder    bytes/s (before compression) at which a worker packs, and unpacks; inf for no time
+    """
+
+    chunks: int = 1
+    ratio: float = 1.0
+    coder: float = math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class Shape:
     """How one job's tensors become messages.
@@ -89,7 +105,7 @@ class Shape:
              (reduce-scatter-all-gather only)
     hold     per bucket and piece, the tensor whose gradient must be ready before the piece leaves (with
              servers only). Buckets in forward order; empty: pieces leave as soon as they can
-    chunks   parts in which the tokens of a mixture of experts pass through a layer (`parallel` only)
+    mixture  how tokens reach their experts (`parallel` with a mixture, which has nothing else to reshape)
     """
 
     first: Ints
@@ -98,7 +114,7 @@ class Shape:
     serial: bool = False
     gather: Literal["now", "forward"] = "now"
     hold: tuple[Ints, ...] = field(default=())
-    chunks: int = 1
+    mixture: Mixture = field(default=Mixture())
 
     def sizes(self, profile: Profile) -> Floats:
         """Bytes of each bucket, in forward order."""
@@ -134,12 +150,27 @@ def check_shape(profile: Profile, before: Shape, shape: Shape) -> None:
             f"gather: forward is for reduce-scatter-all-gather, not for {shape.sync}",
         ),
         (len(shape.hold) > 0 and not servers, f"hold is for servers, not for sync {shape.sync}"),
-        (shape.chunks < 1, f"chunks is {shape.chunks}, must be 1 or more"),
+        (shape.mixture != before.mixture, "it has no mixture of experts"),
     ):
         if wrong:
             raise ScenarioError(f"a job of {profile.model} cannot be reshaped so: {text}")
     if shape.hold:
         _check_hold(profile, shape)
+
+
+def check_mixture(profile: Profile, before: Shape, shape: Shape) -> None:
+    """ScenarioError if `shape`, made of `before`, asks for what a mixture of experts cannot carry."""
+    mixture = shape.mixture
+    others = [each.name for each in fields(Shape) if each.name != "mixture"]
+    changed = [name for name in others if not np.array_equal(getattr(shape, name), getattr(before, name))]
+    for wrong, text in (
+        (changed, f"{', '.join(changed)}: only how tokens reach their experts can be changed"),
+        (mixture.chunks < 1, f"chunks is {mixture.chunks}, must be 1 or more"),
+        (not mixture.ratio >= 1, f"ratio is {mixture.ratio}, must be 1 or more"),
+        (not mixture.coder > 0, f"coder is {mixture.coder} B/s, must be above 0"),
+    ):
+        if wrong:
+            raise ScenarioError(f"a job of {profile.model} cannot be reshaped so: {text}")
 
 
 def _check_hold(profile: Profile, shape: Shape) -> None:

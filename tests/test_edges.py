@@ -21,7 +21,7 @@ from netsched.workloads.builder import WorkloadBuilder
 
 SHARING = (
     *("fair", "tensorexpress", "geryon", "mercury", "p3", "tictac", "parrot", "crux"),
-    *("bytescheduler", "prophet", "mg-wfbp", "dear"),
+    *("bytescheduler", "prophet", "mg-wfbp", "dear", "schemoe"),
 )
 """Coflows without an order here: of tensors that are needed together, of jobs that have had nothing yet."""
 BY_SIZE = ("sebf", "varys-deadline", "sincronia", "beamer", "srpt", "echelonflow")

@@ -21,7 +21,7 @@ from netsched.simulate import simulate
 PAPERS = Path(__file__).parent.parent / "scenarios" / "papers"
 OURS = (
     *("beamer", "geryon", "jpas", "mercury", "p3"),
-    *("bytescheduler", "prophet", "mg-wfbp", "dear"),
+    *("bytescheduler", "prophet", "mg-wfbp", "dear", "schemoe"),
 )
 SHORT = {
     "beamer": [],
@@ -33,6 +33,7 @@ SHORT = {
     "prophet": ["workload.iterations=2"],
     "mg-wfbp": ["workload.iterations=2"],
     "dear": ["workload.iterations=2"],
+    "schemoe": ["workload.sequence=1024"],
 }
 """--set of each run here."""
 
@@ -182,3 +183,8 @@ def test_dear_gains_where_a_backward_pass_is_too_short_to_hide_an_all_reduce():
 def test_bursts_as_long_as_the_authors_make_prophets_blocks_carry_more():
     took = {label: iteration(ran) for label, ran in run("prophet").items()}
     assert took["prophet(factor=4)"] < took["prophet"] < took["fair"]
+
+
+def test_chunks_hide_a_mixtures_all_to_alls_behind_its_experts():
+    took = {label: iteration(ran) for label, ran in run("schemoe").items()}
+    assert took["schemoe(chunks=4)"] < took["schemoe"] < took["fair"]

@@ -17,7 +17,7 @@ from netsched.policies import POLICIES
 from netsched.policies.fair import Fair
 from netsched.scenario import build as built
 from netsched.scenario import load
-from netsched.shape import Profile, Shape, Slicing
+from netsched.shape import Mixture, Profile, Shape, Slicing
 
 SERVERS = {"workers": ["h1", "h2"], "servers": ["h3"]}
 RING = {"workers": ["h1", "h2"], "sync": "ring-allreduce"}
@@ -105,7 +105,7 @@ def _after(w, task: int) -> list[int]:
         (RING, {"sync": "fsdp"}, "sync ring-allreduce cannot become fsdp"),
         (RING, {"gather": "forward"}, "is for reduce-scatter-all-gather, not for ring-allreduce"),
         (RING, {"hold": (np.zeros(1, int),)}, "hold is for servers, not for sync ring-allreduce"),
-        (RING, {"chunks": 0}, "chunks is 0, must be 1 or more"),
+        (RING, {"mixture": Mixture(2)}, "it has no mixture of experts"),
         (SHARDED, {"slicing": Slicing(1.0, 1.0)}, "a sharded job's units cannot be cut"),
         (SERVERS, {"serial": True}, "serial exchanges are not for sync parameter-server"),
         (

@@ -23,6 +23,7 @@ from netsched.policies.p3 import P3
 from netsched.policies.parrot import Parrot
 from netsched.policies.philae import Philae
 from netsched.policies.prophet import Prophet
+from netsched.policies.schemoe import ScheMoe
 from netsched.policies.sebf import Sebf
 from netsched.policies.sincronia import Sincronia
 from netsched.policies.srpt import Srpt
@@ -51,6 +52,7 @@ POLICIES: dict[str, type[Policy]] = {
         Prophet,
         MgWfbp,
         DeAr,
+        ScheMoe,
         Beamer,
         Jpas,
         Parrot,

@@ -143,6 +143,16 @@ def hierarchical(
     return np.concatenate(last)
 
 
+def all_to_all(builder: WorkloadBuilder, to: Wire, group: Ints, size: float, ready: Ints) -> Ints:
+    """Every host sends 1/N of its `size` bytes to each other, all at once. (N, 2 (N - 1)): in and out."""
+    n = len(group)
+    src, dst = np.divmod(np.arange(n * n), n)
+    src, dst = src[src != dst], dst[src != dst]
+    flows = builder.add_flows(to.coflow, group[src], group[dst], size / n, need=to.need, need_span=to.span)
+    builder.depend_each(flows[:, None], ready[src])
+    return np.stack([np.concatenate((flows[dst == h], flows[src == h])) for h in range(n)])
+
+
 def parents(n: int) -> tuple[Ints, Ints]:
     """The parent of each of `n` ranks in two binary trees, -1 for the root. (N,) each.
 

@@ -26,7 +26,7 @@ from netsched.workloads.collectives import PIECES, Exchange, exchange_of
 from netsched.workloads.deferred import add_deferred_gathers, add_reductions
 from netsched.workloads.device import BACKWARD_COST, Device, forward_seconds
 from netsched.workloads.exchange import Bucket, Step, buckets_of, fused, parts, push_pull, shard
-from netsched.workloads.kind import Count, FabricView, HostNames, host_ordinals
+from netsched.workloads.kind import Count, FabricView, HostNames, host_ordinals, slowest_port
 from netsched.workloads.models import tensors_of
 from netsched.workloads.sharded import Sharding, add_gathers
 from netsched.workloads.startup import StartupParams
@@ -129,7 +129,7 @@ def program_of(
     shape = Shape(fused(sizes, limit), params.slicing(), params.sync)
     if reshape is not None:
         servers = host_ordinals(fabric, params.servers or [], "servers")
-        rate = _slowest_port(fabric, np.concatenate([workers, servers]))
+        rate = slowest_port(fabric, np.concatenate([workers, servers]))
         profile = Profile(
             model, sizes, seconds, BACKWARD_COST * seconds, len(workers), len(servers), rate, params.theta
         )
@@ -141,11 +141,6 @@ def program_of(
     exchange, exchanged = _exchange(params, fabric, buckets, sharding, shape, len(workers))
     nodes = exchanged + 2 * len(tensors) * len(workers)
     return Program(workers, tensors, seconds, buckets, held, exchange, sharding, shape, nodes)
-
-
-def _slowest_port(fabric: FabricView, hosts: Ints) -> float:
-    touched = np.isin(fabric.link_src, hosts) | np.isin(fabric.link_dst, hosts)
-    return float(fabric.capacity[touched].min())
 
 
 def _parts(

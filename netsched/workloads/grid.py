@@ -12,9 +12,10 @@ import numpy as np
 
 from netsched.model import Floats, Ints, TaskKind
 from netsched.workloads.builder import WorkloadBuilder
-from netsched.workloads.collectives import Exchange, Wire, rounds
+from netsched.workloads.collectives import Exchange, Wire, all_to_all, rounds
 from netsched.workloads.device import BACKWARD_COST
 from netsched.workloads.exchange import Bucket, Step
+from netsched.workloads.mixture import Experts, add_experts
 from netsched.workloads.schedules import Op
 
 
@@ -40,7 +41,7 @@ class Collective:
     label: str
 
 
-Item = Compute | Collective
+Item = Compute | Collective | Experts
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,18 @@ def _pass(builder: WorkloadBuilder, grid: Grid, step: Step, op: Op, part: int, r
     kind = TaskKind.FORWARD if op.forward else TaskKind.BACKWARD
     name = f"{kind.name.lower()} part {part} micro-batch {op.microbatch}"
     items = grid.parts[part].items if op.forward else grid.parts[part].items[::-1]
-    used = [i for i in items if isinstance(i, Compute) or (i.forward if op.forward else i.backward)]
+    used = [i for i in items if not isinstance(i, Collective) or (i.forward if op.forward else i.backward)]
     begin: Ints | None = None
     end = np.empty((*hosts.shape, 0), np.int64)
-    if not used or isinstance(used[0], Collective):
+    if not used or not isinstance(used[0], Compute):
         # Something has to wait for what comes in, before the flows of the first collective do.
         used.insert(0, Compute(0.0))
     for item in used:
         if isinstance(item, Collective):
             end = _collective(builder, step, item, hosts, end, name)
+            continue
+        if isinstance(item, Experts):
+            end = add_experts(builder, step, item, hosts, end, kind, name)
             continue
         seconds = item.seconds * (1.0 if op.forward else BACKWARD_COST)
         nodes = builder.add_tasks(step.job, kind, hosts.ravel(), seconds, step.iteration, label=name)
@@ -151,7 +155,7 @@ def _collective(
         return np.stack(rows)
     what = f"all-to-all {item.label} {name}"
     columns = [
-        _all_to_all(builder, _wire(builder, step, what), group, item, ready[:, s])
+        all_to_all(builder, _wire(builder, step, what), group, item.size, ready[:, s])
         for s, group in enumerate(hosts.T)
     ]
     return np.stack(columns, axis=1)
@@ -166,18 +170,6 @@ def _all_reduce(builder: WorkloadBuilder, to: Wire, group: Ints, item: Collectiv
     n = len(group)
     sizes: Floats = np.full((2 * (n - 1), n), item.size / n)
     return np.stack(rounds(builder, to, group, sizes, ready), axis=1)
-
-
-def _all_to_all(builder: WorkloadBuilder, to: Wire, group: Ints, item: Collective, ready: Ints) -> Ints:
-    """Every host sends 1/N of its bytes to each other, all at once. (replicas, 2 (N - 1)): in and out."""
-    n = len(group)
-    src, dst = np.divmod(np.arange(n * n), n)
-    src, dst = src[src != dst], dst[src != dst]
-    flows = builder.add_flows(
-        to.coflow, group[src], group[dst], item.size / n, need=to.need, need_span=to.span
-    )
-    builder.depend_each(flows[:, None], ready[src])
-    return np.stack([np.concatenate((flows[dst == h], flows[src == h])) for h in range(n)])
 
 
 def _hand_over(

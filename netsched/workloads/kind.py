@@ -28,6 +28,7 @@ __all__ = [
     "Params",
     "Weight",
     "host_ordinals",
+    "slowest_port",
 ]
 
 
@@ -96,3 +97,9 @@ def host_ordinals(fabric: FabricView, names: HostNamesOrAll, key: str) -> Ints:
         except ScenarioError as error:
             raise ScenarioError(f"{key}: {error}") from None
     return np.array(list(seen.values()), dtype=np.int64)
+
+
+def slowest_port(fabric: FabricView, hosts: Ints) -> float:
+    """Bytes/s of the slowest link that begins or ends at one of these host ordinals."""
+    touched = np.isin(fabric.link_src, hosts) | np.isin(fabric.link_dst, hosts)
+    return float(fabric.capacity[touched].min())

@@ -14,13 +14,24 @@ from pydantic import Field, model_validator
 
 from netsched.errors import ScenarioError
 from netsched.model import Ints
+from netsched.shape import Mixture, Profile, Reshape, Shape, check_mixture
 from netsched.units import Duration
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.collectives import PIECES, Algorithm, Exchange, exchange_of
-from netsched.workloads.device import Device, ModelName
+from netsched.workloads.device import BACKWARD_COST, Device, ModelName
 from netsched.workloads.exchange import Step, even
 from netsched.workloads.grid import Collective, Compute, Grid, Item, Part, add_iteration
-from netsched.workloads.kind import Count, FabricView, HostNames, JobName, Kind, Weight, host_ordinals
+from netsched.workloads.kind import (
+    Count,
+    FabricView,
+    HostNames,
+    JobName,
+    Kind,
+    Weight,
+    host_ordinals,
+    slowest_port,
+)
+from netsched.workloads.mixture import Experts
 from netsched.workloads.models import blocks_of
 from netsched.workloads.schedules import ORDERS, Schedule
 from netsched.workloads.startup import StartupParams
@@ -103,6 +114,10 @@ def build(
     blocks, tokens = blocks_of(params.model, params.sequence)
     hosts = host_ordinals(fabric, params.hosts, "hosts")
     parts = parts_of(params, blocks, tokens)
+    if builder.reshape is not None and _spread(params, blocks):
+        parts = parts_of(
+            params, blocks, tokens, _mixture(params, fabric, hosts, blocks, parts, builder.reshape)
+        )
     orders = tuple(
         ORDERS[params.schedule](rank, params.pipeline, params.microbatches, params.chunks or 1)
         for rank in range(params.pipeline)
@@ -131,6 +146,39 @@ def build(
         updated, free = add_iteration(builder, grid, step, updated, free)
 
 
+def _spread(params: ParallelParams, blocks: Blocks) -> bool:
+    """Are there experts, and are they over several replicas?"""
+    return blocks.experts > 0 and params.data > 1
+
+
+def _mixture(
+    params: ParallelParams,
+    fabric: FabricView,
+    hosts: Ints,
+    blocks: Blocks,
+    parts: Sequence[Part],
+    reshape: Reshape,
+) -> Mixture:
+    """How tokens reach their experts as `reshape` has it, told of the job part by part."""
+    size = np.array([float(part.parameters) for part in parts]) * params.bytes_per_parameter
+    forward = np.array([sum(item.seconds for item in p.items if isinstance(item, Compute)) for p in parts])
+    profile = Profile(
+        model=params.model,
+        size=size,
+        forward=forward,
+        backward=BACKWARD_COST * forward,
+        workers=params.data,
+        servers=0,
+        rate=slowest_port(fabric, hosts),
+        theta=params.theta,
+        experts=blocks.experts,
+    )
+    before = Shape(np.arange(len(parts)), sync=params.sync)
+    shape = reshape(profile, before)
+    check_mixture(profile, before, shape)
+    return shape.mixture
+
+
 def _exchange(params: ParallelParams) -> tuple[Exchange | None, int]:
     """How the replicas of a part exchange, and its number of flows. None where there is one replica."""
     if params.data == 1:
@@ -148,12 +196,16 @@ def _nodes(params: ParallelParams, parts: Sequence[Part], exchanged: int) -> int
         for item in part.items:
             if isinstance(item, Compute):
                 per_pass += t * d
+            elif isinstance(item, Experts):
+                per_pass += item.mixture.chunks * t * d * (5 + 2 * (d - 1))
             else:
                 per_pass += d * 2 * (t - 1) * t if item.over == "slices" else t * d * (d - 1)
     return 2 * params.microbatches * per_pass + exchanged * t * params.n_parts
 
 
-def parts_of(params: ParallelParams, blocks: Blocks, tokens: int) -> tuple[Part, ...]:
+def parts_of(
+    params: ParallelParams, blocks: Blocks, tokens: int, mixture: Mixture | None = None
+) -> tuple[Part, ...]:
     """The model in parts of equally many layers, the larger first; embedding and head go with the ends.
 
     A slice has 1/tensor of the arithmetic and of the parameters (normalisations and biases too, which
@@ -177,7 +229,7 @@ def parts_of(params: ParallelParams, blocks: Blocks, tokens: int) -> tuple[Part,
             items.append(_compute(params, blocks.first))
             alike.extend(blocks.first)
         for layer in range(end - count, end):
-            items.extend(_layer(params, blocks, layer, tokens))
+            items.extend(_layer(params, blocks, layer, tokens, mixture or Mixture()))
             alike.extend((*blocks.layers[layer].attention, *blocks.layers[layer].mlp))
         if number == params.n_parts - 1:
             items.append(_compute(params, blocks.last))
@@ -187,7 +239,7 @@ def parts_of(params: ParallelParams, blocks: Blocks, tokens: int) -> tuple[Part,
     return tuple(parts)
 
 
-def _layer(params: ParallelParams, blocks: Blocks, number: int, tokens: int) -> list[Item]:
+def _layer(params: ParallelParams, blocks: Blocks, number: int, tokens: int, mixture: Mixture) -> list[Item]:
     """Attention and the second half, with what is sent in between.
 
     Shoeybi et al., "Megatron-LM" (2019), section 3: slices all-reduce the activations after each half, and
@@ -196,10 +248,15 @@ def _layer(params: ParallelParams, blocks: Blocks, number: int, tokens: int) -> 
     """
     layer: Layer = blocks.layers[number]
     size = float(params.batch * tokens * blocks.width * params.bytes_per_activation)
-    sliced, spread = params.tensor > 1, blocks.experts > 0 and params.data > 1
+    sliced, spread = params.tensor > 1, _spread(params, blocks)
     halves: tuple[list[Item], list[Item]] = ([_compute(params, layer.attention)], [])
-    if spread:
-        routed = size * blocks.top
+    routed = size * blocks.top
+    if spread and mixture != Mixture():
+        seconds = _compute(params, layer.experts).seconds
+        halves[1].extend(
+            (_compute(params, layer.mlp), Experts(seconds, routed, mixture, f"experts {number}"))
+        )
+    elif spread:
         halves[1].extend(
             (
                 _compute(params, layer.mlp),
