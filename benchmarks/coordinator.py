@@ -3,11 +3,14 @@
 A decision is one `turn` of the planner after a flow has ended and another begun, with SEBF on 64 hosts. From
 word to plan: a job tells its agent of a flow and asks until the plan has it, with agent and coordinator on
 this machine, over loopback. No goal is stated anywhere but the agent's own: 0.5 % of a processor when idle.
+A crowd is so many agents of one coordinator at once, played by this process over a connection each: how long
+until each has its plan for 5 flows, and what they cost the coordinator when nothing happens.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -20,10 +23,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
 
 from benchmarks.agent import processor, resident_mb
 from benchmarks.measure import verdict
 from hostagent import client
+from netsched.coordinator import wire
 from netsched.coordinator.planner import Network, Planner
 from netsched.coordinator.wire import FlowState, Hello, Report, plan_bytes, read_report, report_bytes
 from netsched.fabrics import build
@@ -38,6 +46,7 @@ ROWS = 150
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--flows", type=int, nargs="+", default=[1000, 10_000], help="that are active")
     parser.add_argument("--words", type=int, default=500, help="flows told of one by one")
+    parser.add_argument("--crowd", type=int, default=1000, help="agents at once")
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of watching both do nothing")
 
 
@@ -54,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
         )
         print(verdict(share[0] < 0.005, "agent below 0.5 %"))
         print(f"resident: agent {resident_mb(agent):.1f} MB, coordinator {resident_mb(coordinator):.1f} MB")
+    crowd(options.crowd, options.idle)
 
 
 def decisions(flows: int) -> None:
@@ -101,6 +111,62 @@ def words(path: str, number: int) -> None:
     for what, took in (("answer to a word", word), ("from word to plan", plan)):
         p50, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
         print(f"{what}, {number} flows: p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
+
+
+def crowd(agents: int, idle: float) -> None:
+    with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        taken.close()
+        fabric = {"kind": "single_switch", "hosts": agents, "rate": "10Gbit/s"}
+        plans = {"version": 1, "listen": address, "fabric": fabric, "policy": "sebf"}
+        with process(Path(name) / "c.yaml", plans, "netsched", "coordinator") as pid:
+            asyncio.run(_crowd(address, agents, idle, pid))
+
+
+async def _crowd(address: str, agents: int, idle: float, pid: int) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        began = time.perf_counter()
+        lines = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(address, options))
+            for _ in range(agents)
+        ]
+        planned: asyncio.Semaphore = asyncio.Semaphore(0)
+        tasks = [
+            asyncio.ensure_future(_one_of_crowd(line, at, agents, planned)) for at, line in enumerate(lines)
+        ]
+        for _ in tasks:
+            await planned.acquire()
+        took, before = time.perf_counter() - began, processor(pid)
+        await asyncio.sleep(idle)
+        share = (processor(pid) - before) / idle
+        print(
+            f"crowd of {agents} agents: all have their plans after {took:.1f} s; idle, the coordinator takes "
+            f"{share:.1%} of a processor and {resident_mb(pid):.0f} MB"
+        )
+        for task in tasks:
+            assert not task.done(), task
+            task.cancel()
+
+
+async def _one_of_crowd(line: Any, at: int, agents: int, planned: asyncio.Semaphore) -> None:
+    call = line.stream_stream(f"/{wire.SERVICE}/{wire.METHOD}")()
+    await call.write(wire.hello_bytes(Hello(f"h{at + 1}", 8, {})))
+    welcome = wire.read_answer(await call.read())
+    assert isinstance(welcome, wire.Welcome)
+    peer = f"h{(at + 1) % agents + 1}"
+    flows = (FlowState(n, 0, "j", f"c{at // 8} {n}", peer, 1e6 + n, 0.0, 0, 1, 0.0, True) for n in range(5))
+    await call.write(report_bytes(Report(flows=tuple(flows))))
+    decided: set[int] = set()
+    while len(decided) < 5:
+        part = wire.read_answer(await call.read())
+        assert isinstance(part, wire.PlanPart)
+        decided |= {number for number, share in part.flows.items() if share.decided}
+    planned.release()
+    while True:
+        await asyncio.sleep(welcome.beat)
+        await call.write(report_bytes(Report()))
+        await call.read()
 
 
 @contextlib.contextmanager

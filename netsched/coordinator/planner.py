@@ -93,12 +93,16 @@ class Planner:
                 f"host {hello.host}: queues = {hello.queues}, but plans are made for {self._network.queues}: "
                 "the last class would mean something else"
             )
-        present = self.registry.hosts.get(hello.host)
-        if present is not None and present.connected and not proven:
+        if self.present(hello.host) is not None and not proven:
             raise Unwelcome(f"host {hello.host} has an agent here already")
         self._forget(hello.host)
         self._untold[hello.host] = set()
         return self.registry.join(hello.host, now)
+
+    def present(self, name: str) -> Host | None:
+        """The session of the agent of host `name`, if its stream has not ended."""
+        host = self.registry.hosts.get(name)
+        return host if host is not None and host.connected else None
 
     def is_current(self, host: Host) -> bool:
         """Does this session still count, or has a newer one of the same host, or silence, ended it?"""

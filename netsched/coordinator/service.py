@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
+from collections import Counter
 from typing import Any, Final
 
 import grpc
@@ -28,6 +30,12 @@ TICK_S: Final = 0.001
 """Least time between two rounds: what is reported within it is decided together."""
 _HELLO_S: Final = 10.0
 _SPARE_STREAMS: Final = 64
+_MAX_SILENT: Final = 4
+"""Streams of one certificate that have not said hello: others need the places as well."""
+_LINE_S: Final = 1.0
+"""Least time between two lines of the log about refusals."""
+_LIVES_BEATS: Final = 1.5
+"""Within so many beats an agent gives a sign of life, if it lives."""
 _GRACE_S: Final = 1.0
 
 
@@ -49,6 +57,8 @@ class Service:
         self._planner = Planner(config.policy, config.network, config.control, config.stale)
         self._heard = asyncio.Event()
         self._bells: dict[Host, asyncio.Event] = {}
+        self._silent: Counter[frozenset[str]] = Counter()
+        self._next_line = -math.inf
 
     @property
     def _now(self) -> float:
@@ -102,10 +112,10 @@ class Service:
         try:
             host = await self._welcome(context)
         except Unwelcome as error:
-            _LOG.warning("agent refused", extra=logs.fields({"why": str(error)}))
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            self._log_refusal(str(error))
+            await _end(context, grpc.StatusCode.PERMISSION_DENIED, str(error))
         except (wire.WireError, TimeoutError) as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"hello: {str(error) or 'none came'}")
+            await _end(context, grpc.StatusCode.INVALID_ARGUMENT, f"hello: {str(error) or 'none came'}")
         if host is None:
             return
         _LOG.info("agent is here", extra=logs.fields({"host": host.name}))
@@ -126,22 +136,54 @@ class Service:
         over = next((one for one in ended if isinstance(one, _Over)), None)
         _LOG.info("agent has gone", extra=logs.fields({"host": host.name, "why": str(over or "")}))
         if over is not None:
-            await context.abort(over.code, str(over))
+            await _end(context, over.code, str(over))
+
+    def _log_refusal(self, why: str) -> None:
+        """A line, but not one for each attempt: who may not come must not fill the log."""
+        if self._now >= self._next_line:
+            self._next_line = self._now + _LINE_S
+            _LOG.warning("agent refused", extra=logs.fields({"why": why}))
 
     async def _welcome(self, context: Any) -> Host | None:
-        async with asyncio.timeout(_HELLO_S):
-            packet = await context.read()
+        names = frozenset[str]() if self._config.tls is None else _names_of(context)
+        packet = await self._first_packet(context, names)
         if packet is grpc.aio.EOF:
             return None
         hello = wire.read_hello(packet)
         if self._config.tls is not None:
-            names = _names_of(context)
             if hello.host not in names:
                 has = ", ".join(sorted(names)) or "no name"
                 raise Unwelcome(f"host {hello.host!r}: the certificate is for {has}: see its subjectAltName")
-        host = self._planner.join(hello, self._now, proven=self._config.tls is not None)
-        await context.write(wire.welcome_bytes(wire.Welcome(self._config.policy.name, self._beat)))
-        return host
+            await self._await_place(hello.host)
+        return self._planner.join(hello, self._now, proven=self._config.tls is not None)
+
+    async def _first_packet(self, context: Any, names: frozenset[str]) -> Any:
+        """The hello of whoever is certified for `names`. Unwelcome if too many of its streams say none."""
+        if names and self._silent[names] >= _MAX_SILENT:
+            raise Unwelcome(f"{_MAX_SILENT} streams of this certificate have not said hello yet")
+        self._silent[names] += 1
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                return await context.read()
+        finally:
+            self._silent[names] -= 1
+            if not self._silent[names]:
+                del self._silent[names]
+
+    async def _await_place(self, name: str) -> None:
+        """Return when no living agent of host `name` is here; Unwelcome if there is one.
+
+        A line may be dead without either end knowing, so a new session must be able to take an old one's
+        place. But two agents that were given one certificate would take it from each other for ever.
+        """
+        present = self._planner.present(name)
+        if present is None:
+            return
+        heard, until = present.heard, self._now + _LIVES_BEATS * self._beat
+        while present is self._planner.present(name) and self._now < until:
+            if present.heard > heard:
+                raise Unwelcome(f"host {name} has an agent here already, which lives: stop one of the two")
+            await asyncio.sleep(self._beat / 16)
 
     async def _listen(self, context: Any, host: Host) -> None:
         """Take reports until the stream ends. _Over if we end it."""
@@ -155,13 +197,18 @@ class Service:
 
     async def _speak(self, context: Any, host: Host, bell: asyncio.Event) -> None:
         """Tell the agent what is new, and after a beat without news just that we live. _Over if we end it."""
+        await context.write(wire.welcome_bytes(wire.Welcome(self._config.policy.name, self._beat)))
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._beat):
                     await bell.wait()
             bell.clear()
             self._check_current(host)
-            await context.write(wire.plan_bytes(self._planner.tell(host, self._now)))
+            try:
+                async with asyncio.timeout(self._config.stale):
+                    await context.write(wire.plan_bytes(self._planner.tell(host, self._now)))
+            except TimeoutError:
+                raise _Over(grpc.StatusCode.ABORTED, f"host {host.name}: it does not read its plan") from None
             if self._planner.has_news(host):
                 bell.set()
 
@@ -171,12 +218,23 @@ class Service:
             raise _Over(grpc.StatusCode.ABORTED, why)
 
 
-def _names_of(context: Any) -> set[str]:
+async def _end(context: Any, code: Any, text: str) -> None:
+    """End a stream with a reason. Who has gone already is told nothing, and that is no failure of ours."""
+    try:
+        await context.abort(code, text)
+    except grpc.aio.AbortError:
+        raise
+    except Exception as error:  # gRPC has no public name for it
+        _LOG.info("stream was gone", extra=logs.fields({"why": text, "error": str(error)}))
+        raise asyncio.CancelledError from None
+
+
+def _names_of(context: Any) -> frozenset[str]:
     """The names in a client's certificate, which gRPC has checked against the certificate authority."""
-    return {
+    return frozenset(
         name.decode("utf-8", "replace")
         for name in context.auth_context().get("x509_subject_alternative_name", ())
-    }
+    )
 
 
 def _credentials(tls: Tls) -> Any:
