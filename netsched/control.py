@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from netsched.errors import PolicyError
-from netsched.model import BEST_EFFORT, PLAN_COLUMNS, Control, Event, Ints, Plan, Policy, View
+from netsched.model import BEST_EFFORT, PLAN_COLUMNS, CircuitPlan, Control, Event, Ints, Plan, Policy, View
 
 NO_PROFILES: Final = (
     "it goes by what jobs compute and send in an iteration, which is known where the whole workload is "
@@ -192,7 +192,7 @@ class Cadence:
         """What the policy is to be told of at `now`: the events of concern, and whether its review is due."""
         return self.pending | (Event.REVIEW if self.review_at <= now else Event.NONE)
 
-    def decided(self, now: float, plan: Plan) -> None:
+    def decided(self, now: float, plan: Plan | CircuitPlan) -> None:
         """Start anew after a decision made at `now`."""
         self.pending = Event.NONE
         self.last = now

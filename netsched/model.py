@@ -454,14 +454,34 @@ class Spec:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What happens to a cable or a host at `at` seconds, whoever schedules what.
+
+    link   the names of the two nodes of a cable, both ways of which it concerns; None where it is a host
+    host   the name of a host; None where it is a cable
+    value  of a cable: bytes/s from then on, 0 for down, inf for as built; of a host: how many times as long
+           its computations take that begin from then on, 1 for as built
+    """
+
+    at: float
+    link: tuple[str, str] | None
+    host: str | None
+    value: float
+
+
+@dataclass(frozen=True)
 class Scheme:
-    """What one run of a comparison schedules with. `label` tells the schemes of a scenario apart."""
+    """What one run of a comparison schedules with. `label` tells the schemes of a scenario apart.
+
+    `circuits` is None where the scenario names no schedulers of optical circuits.
+    """
 
     policy: Spec
+    circuits: Spec | None = None
 
     @property
     def label(self) -> str:
-        return self.policy.label
+        return self.policy.label if self.circuits is None else f"{self.policy.label} + {self.circuits.label}"
 
 
 @dataclass(frozen=True)
@@ -470,7 +490,9 @@ class Scenario:
 
     `source` is the mapping as read (after --set), written back as scenario.yaml beside the results.
     `horizon` in seconds (inf: until every job has ended). `emulation` is None where the scenario
-    is not meant for a real kernel. `plugins` are the files of policies that whoever runs it has allowed.
+    is not meant for a real kernel. `circuits` are tried with every policy; none where the fabric has no
+    optical switch. `faults` are in order of time. `plugins` are the files of policies that whoever runs it
+    has allowed.
     """
 
     name: str
@@ -486,11 +508,15 @@ class Scenario:
     source: Mapping[str, Any]
     path: str
     plugins: tuple[str, ...] = ()
+    circuits: tuple[Spec, ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
         """What the scenario compares, one run of each engine per scheme, in this order."""
-        return tuple(Scheme(policy) for policy in self.policies)
+        return tuple(
+            Scheme(policy, circuits) for policy in self.policies for circuits in self.circuits or (None,)
+        )
 
 
 # ------------------------------------------------------------------ what happened

@@ -43,7 +43,7 @@ def static(
     return Static(
         workload=workload,
         routes=routes,
-        capacity=_frozen(capacity.copy()),
+        capacity=frozen(capacity.copy()),
         queues=queues,
         coflow_size=np.bincount(workload.flows.coflow, workload.flows.size, n).astype(np.float64),
         coflow_flows=np.bincount(workload.flows.coflow, minlength=n),
@@ -52,7 +52,7 @@ def static(
     )
 
 
-def _frozen(array: Array) -> Array:
+def frozen(array: Array) -> Array:
     array.setflags(write=False)
     return array
 
@@ -84,24 +84,24 @@ def view(
     coflows, row = _coflow_rows(ledger, coflow)
     indptr, links = fixed.routes.of_flows(flows)
     flow_view = FlowView(
-        id=_frozen(flows.copy()),
-        coflow=_frozen(row),
-        src=_frozen(columns.src[flows]),
-        dst=_frozen(columns.dst[flows]),
-        size=_frozen(size),
-        sent=_frozen(sent),
-        remaining=_frozen(remaining.copy()),
-        need=_frozen(columns.need[flows]),
-        need_span=_frozen(columns.need_span[flows]),
-        release=_frozen(ledger.start[flows]),
-        indptr=_frozen(indptr),
-        links=_frozen(links),
+        id=frozen(flows.copy()),
+        coflow=frozen(row),
+        src=frozen(columns.src[flows]),
+        dst=frozen(columns.dst[flows]),
+        size=frozen(size),
+        sent=frozen(sent),
+        remaining=frozen(remaining.copy()),
+        need=frozen(columns.need[flows]),
+        need_span=frozen(columns.need_span[flows]),
+        release=frozen(ledger.start[flows]),
+        indptr=frozen(indptr),
+        links=frozen(links),
     )
     under_way = np.bincount(row, weights=sent, minlength=len(coflows)).astype(np.float64)
     if len(in_flight):
         came = columns.size[in_flight] if known is None else known[in_flight]
         _add_in_flight(fixed, coflows, in_flight, came, under_way)
-    jobs = _job_view(fixed, ledger, coflows)
+    jobs = job_view(fixed, ledger, coflows)
     return View(
         now=now,
         flows=flow_view,
@@ -153,21 +153,21 @@ def _coflow_view(
     columns = fixed.workload.coflows
     _, job_row = _distinct(columns.job[ids], len(fixed.workload.jobs.arrival))
     return CoflowView(
-        id=_frozen(ids),
-        job=_frozen(job_row),
-        stage=_frozen(columns.stage[ids]),
-        arrival=_frozen(ledger.coflow_arrival[ids]),
-        size=_frozen(fixed.coflow_size[ids]),
-        sent=_frozen(ledger.coflow_finished_bytes[ids] + under_way),
-        n_flows=_frozen(fixed.coflow_flows[ids]),
-        n_finished=_frozen(fixed.coflow_flows[ids] - ledger.coflow_left[ids]),
-        weight=_frozen(columns.weight[ids]),
-        deadline=_frozen(columns.deadline[ids]),
-        cls=_frozen(np.full(len(ids), -1) if class_of_coflow is None else class_of_coflow[ids]),
+        id=frozen(ids),
+        job=frozen(job_row),
+        stage=frozen(columns.stage[ids]),
+        arrival=frozen(ledger.coflow_arrival[ids]),
+        size=frozen(fixed.coflow_size[ids]),
+        sent=frozen(ledger.coflow_finished_bytes[ids] + under_way),
+        n_flows=frozen(fixed.coflow_flows[ids]),
+        n_finished=frozen(fixed.coflow_flows[ids] - ledger.coflow_left[ids]),
+        weight=frozen(columns.weight[ids]),
+        deadline=frozen(columns.deadline[ids]),
+        cls=frozen(np.full(len(ids), -1) if class_of_coflow is None else class_of_coflow[ids]),
     )
 
 
-def _job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
+def job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
     jobs = fixed.workload.jobs
     ids, _ = _distinct(fixed.workload.coflows.job[coflows], len(jobs.arrival))
     ptr = fixed.iteration_ptr
@@ -175,11 +175,11 @@ def _job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
         [np.count_nonzero(ledger.iteration_left[ptr[j] : ptr[j + 1]] == 0) for j in ids], np.int64
     )
     return JobView(
-        id=_frozen(ids),
-        arrival=_frozen(jobs.arrival[ids]),
-        weight=_frozen(jobs.weight[ids]),
-        iterations=_frozen(jobs.iterations[ids]),
-        iterations_done=_frozen(done),
+        id=frozen(ids),
+        arrival=frozen(jobs.arrival[ids]),
+        weight=frozen(jobs.weight[ids]),
+        iterations=frozen(jobs.iterations[ids]),
+        iterations_done=frozen(done),
     )
 
 
@@ -187,9 +187,9 @@ def _profile(profiles: Profiles, ledger: Ledger, jobs: Ints, coflows: Ints) -> P
     begun = np.full(len(profiles.stage_lead), np.inf)
     np.fmin.at(begun, profiles.stage, ledger.coflow_arrival)
     return Profile(
-        compute=_frozen(profiles.compute[jobs]),
-        lead=_frozen(profiles.lead[jobs]),
-        work=_frozen(profiles.work[jobs]),
-        traffic=_frozen(profiles.traffic[jobs]),
-        due=_frozen(begun[profiles.stage[coflows]] + profiles.due_after[coflows]),
+        compute=frozen(profiles.compute[jobs]),
+        lead=frozen(profiles.lead[jobs]),
+        work=frozen(profiles.work[jobs]),
+        traffic=frozen(profiles.traffic[jobs]),
+        due=frozen(begun[profiles.stage[coflows]] + profiles.due_after[coflows]),
     )

@@ -19,6 +19,7 @@ from netsched.bounds import Bounds, lower_bounds
 from netsched.errors import CapabilityError, NetschedError, ScenarioError
 from netsched.hints import nearest
 from netsched.model import Outcome, Scenario, Spec, Standing, Workload
+from netsched.optics import host_ports
 from netsched.record import Key, record
 from netsched.results import Result
 from netsched.routes import route
@@ -53,6 +54,7 @@ def _simulate(scenario: Scenario, built: Built, position: int, progress: Progres
         transport=scenario.transport,
         control=scenario.control,
         horizon=scenario.horizon,
+        circuits=ready.circuits,
         progress=progress,
         rng=generator(scenario.seed),
     )
@@ -199,10 +201,14 @@ class _Bounds:
 
     def of(self, workload: Workload) -> Bounds:
         if id(workload) not in self._known:
-            routes = route(workload, self._fabric, self._transport)
-            paths = routes.of_flows(np.arange(workload.n_flows))
+            if self._fabric.switching:
+                # A flow may leave its path for a circuit: only the hosts' own ports bound every way.
+                found = lower_bounds(workload, *host_ports(workload, self._fabric))
+            else:
+                paths = route(workload, self._fabric, self._transport).of_flows(np.arange(workload.n_flows))
+                found = lower_bounds(workload, self._fabric.capacity, *paths)
             # Kept with its workload, so that no other object can get this one's id.
-            self._known[id(workload)] = workload, lower_bounds(workload, self._fabric.capacity, *paths)
+            self._known[id(workload)] = workload, found
         return self._known[id(workload)][1]
 
 

@@ -20,6 +20,7 @@ from netsched.document import KeyPath, override, read, shown
 from netsched.errors import ScenarioError
 from netsched.hints import nearest
 from netsched.model import (
+    Circuits,
     Connections,
     Control,
     Emulation,
@@ -123,6 +124,7 @@ class _File(_Section):
     fabric: Any
     workload: Any
     policies: Any
+    circuits: Any = None
     queues: Annotated[int | Literal["unlimited"], BeforeValidator(_queues)] = QUEUES
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
     horizon: Annotated[float, BeforeValidator(_horizon)] = float("inf")
@@ -150,7 +152,8 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
     top = problems.validate(_File, data, ())
     fabric = _fabric(problems, data.get("fabric")) if "fabric" in data else None
     workload = _workloads(problems, data.get("workload")) if "workload" in data else ()
-    policies = _policies(problems, data.get("policies"), kinds) if "policies" in data else ()
+    policies = _choices(problems, "policies", data["policies"], kinds, "policy") if "policies" in data else ()
+    circuits = _circuits(problems, data["circuits"], fabric) if "circuits" in data else ()
     if top is not None:
         _check_classes(problems, policies, top.queues)
         _check_reports(problems, top.control.nouns())
@@ -171,6 +174,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
         source=data,
         path=str(path),
         plugins=tuple(str(Path(each).resolve()) for each in plugins),
+        circuits=circuits,
     )
 
 
@@ -231,44 +235,61 @@ def _kind(
 Placed = tuple[Spec, KeyPath]
 
 
-Policies = Mapping[str, type[Policy]]
-
-
-def _policies(problems: Problems, value: object, kinds: Policies) -> tuple[Placed, ...]:
+def _choices(
+    problems: Problems, key: str, value: object, kinds: Mapping[str, type], noun: str
+) -> tuple[Placed, ...]:
+    """The plug-ins to compare that stand under `key`, each listed once."""
     if not isinstance(value, list) or not value:
         what = "is empty" if not value else f"{shown(value)} is not right"
-        problems.add(("policies",), f"{what}: write a list such as [fair, fifo]")
+        problems.add((key,), f"{what}: write a list such as [{', '.join(list(kinds)[:2])}]")
         return ()
     placed: list[Placed] = []
     labels: set[str] = set()
     for position, entry in enumerate(value):
-        found = _policy(problems, ("policies", position), entry, kinds)
+        found = _choice(problems, (key, position), entry, kinds, noun)
         if found is None:
             continue
         spec, place = found
         if spec.label in labels:
-            problems.add(place, f"the policy {spec.label} is listed twice: list each once")
+            problems.add(place, f"the {noun} {spec.label} is listed twice: list each once")
         labels.add(spec.label)
         placed.append(found)
     return tuple(placed)
 
 
-def _policy(problems: Problems, path: KeyPath, entry: object, kinds: Policies) -> Placed | None:
-    """A policy from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
+def _choice(
+    problems: Problems, path: KeyPath, entry: object, kinds: Mapping[str, type], noun: str
+) -> Placed | None:
+    """A plug-in from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
     named_at: KeyPath = (*path, "kind")
     if isinstance(entry, str):
         entry, named_at = {"kind": entry}, path
     elif isinstance(entry, dict) and "kind" not in entry and len(entry) == 1:
         (name, params), path = *entry.items(), (*path, *entry)
         if not isinstance(params, dict | None):
-            problems.add(path, f"{shown(params)} is not right: write the policy's parameters as a mapping")
+            problems.add(path, f"{shown(params)} is not right: write the {noun}'s parameters as a mapping")
             return None
         entry, named_at = {**(params or {}), "kind": name}, path
-    spec = _kind(problems, path, entry, kinds, "policy", named_at=named_at)
+    spec = _kind(problems, path, entry, kinds, noun, named_at=named_at)
     if spec is None:
         return None
     problems.validate(kinds[spec.name], spec.params, path)
     return spec, path
+
+
+def _circuits(problems: Problems, value: object, fabric: Spec | None) -> tuple[Spec, ...]:
+    """The circuit schedulers to compare: one entry, or a list."""
+    from netsched.circuits import CIRCUITS  # noqa: PLC0415
+    from netsched.fabrics import FABRICS, OpticalParams  # noqa: PLC0415
+
+    if fabric is not None and not issubclass(FABRICS[fabric.name].params, OpticalParams):
+        optical = [name for name, kind in FABRICS.items() if issubclass(kind.params, OpticalParams)]
+        text = f"{fabric.name} has no optical switches: leave this out, or use {', '.join(optical)}"
+        problems.add(("circuits",), text)
+        return ()
+    entries = value if isinstance(value, list) else [value] if value else value
+    noun = "circuit scheduler"
+    return tuple(spec for spec, _ in _choices(problems, "circuits", entries, CIRCUITS, noun))
 
 
 def _check_classes(problems: Problems, policies: tuple[Placed, ...], queues: int | str) -> None:
@@ -299,6 +320,7 @@ class Ready:
     scheme: Scheme
     policy: Policy
     workload: Workload
+    circuits: Circuits | None = None
 
 
 @dataclass(frozen=True)
@@ -332,16 +354,17 @@ def build(scenario: Scenario) -> Built:
 
 def _ready(scenario: Scenario, scheme: Scheme, policy: Policy, fabric: Any, plain: Workload) -> Ready:
     """The pieces of one scheme. `plain` is the workload of all those that leave it as the scenario says."""
-    from netsched import workloads  # noqa: PLC0415
+    from netsched import circuits, workloads  # noqa: PLC0415
 
+    scheduler = circuits.make(scheme.circuits) if scheme.circuits else None
     reshape = reshape_of(policy)
     if reshape is None:
-        return Ready(scheme, policy, plain)
+        return Ready(scheme, policy, plain, scheduler)
     try:
         own = workloads.build(scenario.workload, fabric, scenario.seed, reshape)
     except ScenarioError as error:
         raise ScenarioError(f"policies.{scheme.policy.label}: {error}") from None
-    return Ready(scheme, policy, own)
+    return Ready(scheme, policy, own, scheduler)
 
 
 def check(scenario: Scenario) -> str:
@@ -364,6 +387,7 @@ def check(scenario: Scenario) -> str:
         ),
         "carries": carried,
         "policies": ", ".join(spec.label for spec in scenario.policies),
+        **({"circuits": ", ".join(spec.label for spec in scenario.circuits)} if scenario.circuits else {}),
         "queues": UNLIMITED if scenario.queues is None else f"{scenario.queues} priority classes",
         "transport": f"connections {scenario.transport.connections.value}",
         "emulation": f"scale {scenario.emulation.scale:g}" if scenario.emulation else "none",

@@ -16,9 +16,11 @@ from netsched.allocate import Scratch, scratch
 from netsched.control import Cadence, decide, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
+from netsched.lightpaths import LightPaths, light_paths, most_links
 from netsched.membership import insert_all
 from netsched.model import (
     PLAN_COLUMNS,
+    Circuits,
     Connections,
     Control,
     Event,
@@ -35,6 +37,7 @@ from netsched.observe import Static, static, view
 from netsched.profiles import profiles_for
 from netsched.regroup import regroup
 from netsched.reports import Reports, reports_for
+from netsched.reroute import place
 from netsched.routes import Routes, route
 from netsched.uses import Uses, open_uses
 
@@ -54,6 +57,7 @@ def simulate(
     transport: Transport,
     control: Control,
     horizon: float = float("inf"),
+    circuits: Circuits | None = None,
     progress: Callable[[Standing], None] | None = None,
     rng: np.random.Generator | None = None,
 ) -> Outcome:
@@ -61,12 +65,13 @@ def simulate(
 
     Reserves come first; of the rest classes are strict, and connections of one class share max-min (weighted
     where the plan says so). A queue's connection serves its flows in order of release, with the weight of
-    the first and the reserves and caps of all of them added up. `rng` draws which of the hosts' reports to
-    the coordinator are lost; it is needed where `control` says that some are. Raises PolicyError if the
-    policy leaves flows without a rate and will never be asked again.
+    the first and the reserves and caps of all of them added up. `circuits` schedules the fabric's optical
+    switches, which stay dark without (and where there are none it has nothing to do). `rng` draws which of
+    the hosts' reports to the coordinator are lost; it is needed where `control` says that some are. Raises
+    PolicyError if the policy, or the circuits, leave flows without a rate and will never be asked again.
     """
     started = time.perf_counter()
-    run = _open(workload, fabric, policy, queues, transport, control)
+    run = _open(workload, fabric, policy, queues, transport, control, circuits)
     run.reports = reports_for(policy, control, workload, rng)
     while _step(run, horizon):
         if progress is not None:
@@ -89,6 +94,7 @@ class _Run:
     concern: int
     class_of_coflow: Ints
     waiting: list[tuple[float, Ints, Plan]]
+    light: LightPaths | None = None
     gate: float = float("inf")
     decisions: int = 0
     reports: Reports | None = None
@@ -105,8 +111,10 @@ def _open(
     queues: int | None,
     transport: Transport,
     control: Control,
+    circuits: Circuits | None,
 ) -> _Run:
     routes = route(workload, fabric, transport)
+    light = light_paths(workload, fabric, routes, transport, circuits, control) if circuits else None
     queued = transport.connections is Connections.PER_PAIR
     ledger = books.open_ledger(workload, routes.local)
     bun = bundles.open_bundles(
@@ -119,7 +127,14 @@ def _open(
         fabric.capacity,
         queued,
     )
-    uses = open_uses(workload.n_flows, routes.path, routes.indptr, len(fabric.capacity), _REPAIRED)
+    if light is not None:
+        # What a policy is shown of a flow's way is the way that it has.
+        routes = replace(routes, path=bun.path_of_flow)
+    longest = np.maximum(np.diff(routes.indptr), most_links(light))
+    room = np.concatenate([[0], np.cumsum(longest)])
+    # A flow that changes its path is on the links of both until the next repair.
+    on_links = np.tile(routes.path, 2) if light else routes.path
+    uses = open_uses(workload.n_flows, on_links, room, len(fabric.capacity), _REPAIRED)
     bun.rank[:] = unmarked_class(queues)
     return _Run(
         fabric=fabric,
@@ -137,9 +152,10 @@ def _open(
         bundles=bun,
         uses=uses,
         scratch=scratch(workload.n_flows, len(uses.link)),
-        concern=0 if policy.local else int(policy.events.value),
+        concern=(0 if policy.local else policy.events.value) | (light.events.value if light else 0),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         waiting=[],
+        light=light,
     )
 
 
@@ -148,12 +164,16 @@ def _step(run: _Run, horizon: float) -> bool:
     until = min(horizon, _due(run), run.gate, run.waiting[0][0] if run.waiting else np.inf)
     if run.reports is not None and run.ledger.count[books.ACTIVE_LIST]:
         until = min(until, run.reports.due())
+    if run.light is not None:
+        until = min(until, run.light.due(run.ledger))
     alive = advance(run.ledger, run.bundles, run.uses, run.scratch, run.concern, max(until, run.now), _SLICE)
     fresh = books.take_fresh(run.ledger)
     happened = Event(int(run.ledger.count[books.EVENTS]))
     run.ledger.count[books.EVENTS] = 0
     reported = run.reports if run.reports and run.reports.make(run.now, lambda: _sent(run)) else None
     before = run.decisions, len(run.waiting)
+    if run.light is not None:
+        _switch(run, run.light, fresh, happened)
     if run.policy.local:
         _admit(run, fresh, happened)
     else:
@@ -167,17 +187,41 @@ def _step(run: _Run, horizon: float) -> bool:
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
     idle = not (len(fresh) or run.waiting) and _due(run) == np.inf and run.gate == np.inf
+    idle = idle and (run.light is None or run.light.due(run.ledger) == np.inf)
     quiet = before == (run.decisions, len(run.waiting)) and books.next_timer(run.ledger) == np.inf
     # That hosts report keeps no run alive where they say what they said before.
     if reported and alive and idle and quiet:
         alive = not reported.still()
     if idle and not alive:
         left = int(run.ledger.count[books.FLOWS_LEFT])
+        dark = run.light is not None and run.light.held.any()
+        who = f"circuits {run.light.circuits.name}" if run.light and dark else f"policy {run.policy.name}"
         raise PolicyError(
-            f"policy {run.policy.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows "
-            "without a rate"
+            f"{who}: at {run.now:.6g} s it leaves all of {left} unfinished flows without a "
+            + ("circuit, and they wait for one" if dark else "rate")
         )
     return True
+
+
+def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
+    """Give new flows their ways, and all others theirs where circuits have come or gone."""
+    light.cadence.note(happened)
+    if light.due(run.ledger) <= run.now:
+        active, _ = _sent(run)
+        # New flows are in no bundle until somebody has decided about them.
+        old = np.setdiff1d(active, fresh, assume_unique=True)
+        run.bundles, booked = light.change(run.fixed, run.ledger, run.bundles, run.uses, active, old, run.now)
+        if booked and not run.policy.local:
+            # What it booked is gone: to the policy that is as if the flow had come anew.
+            run.cadence.note(run.policy.events & Event.FLOW_RELEASED)
+        run.gate = bundles.next_gate(run.bundles, old)
+    if len(fresh):
+        run.bundles, moves = light.enter(run.bundles, fresh)
+        place(run.bundles, moves, light.held, light.gate)
+    table = run.bundles.path_ptr, run.bundles.path_links
+    routes = run.fixed.routes
+    if table[0] is not routes.indptr or table[1] is not routes.links:
+        run.fixed = replace(run.fixed, routes=replace(routes, indptr=table[0], links=table[1]))
 
 
 def _due(run: _Run) -> float:
@@ -272,7 +316,7 @@ def _write(run: _Run, flows: Ints, plan: Plan) -> None:
     bun.rank[flows], bun.weight[flows] = plan.rank, plan.weight
     bun.reserve[flows] = np.minimum(plan.reserve, plan.rate)
     bun.cap[flows] = plan.rate - bun.reserve[flows]
-    bun.not_before[flows] = plan.not_before
+    bun.not_before[flows] = run.light.gated(flows, plan.not_before) if run.light else plan.not_before
     if not bun.queued[0]:
         bun.alone[flows] = (plan.weight != 1.0) | np.isfinite(plan.rate) | (plan.reserve > 0)
     if (plan.path >= 0).any():
@@ -286,7 +330,7 @@ def _outcome(run: _Run, wall: float) -> Outcome:
     routes: Routes = run.fixed.routes
     link_bytes = np.zeros(len(run.fabric.capacity))
     hops = np.diff(routes.indptr)
-    np.add.at(link_bytes, routes.links, np.repeat(bun.path_bytes, hops))
+    np.add.at(link_bytes, routes.links[: routes.indptr[-1]], np.repeat(bun.path_bytes, hops))
     return Outcome(
         flow_release=led.start[:n],
         flow_finish=led.finish[:n],
@@ -306,5 +350,6 @@ def _outcome(run: _Run, wall: float) -> Outcome:
             "allocations": int(bun.count[bundles.N_ALLOCATIONS]),
             "repairs": int(bun.count[bundles.N_REPAIRS]),
             "refills": int(bun.count[bundles.N_WHOLE]),
+            **(run.light.readings(bun, run.now) if run.light else {}),
         },
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from netsched.model import CircuitView, JobView, Pairs
+from netsched.model import CircuitPlan, CircuitView, Event, JobView, Pairs
 
 Row = tuple[int, int, int, float]
 
@@ -59,3 +61,22 @@ def view(
 
 def ring(owner: int, ends: Sequence[int], amount: float) -> list[Row]:
     return [(owner, a, b, amount) for a, b in zip(ends, [*ends[1:], ends[0]], strict=True)]
+
+
+@dataclass(frozen=True)
+class Script:
+    """Commands matchings of one switch at given times: (seconds, ends). Asked once, at the first release."""
+
+    steps: tuple[tuple[float, tuple[int, ...]], ...]
+    without_circuit: str = "eps"
+    hops: int = 1
+
+    name: ClassVar[str] = "script"
+    events: ClassVar[Event] = Event.NONE
+
+    def __call__(self, view: CircuitView) -> CircuitPlan:
+        begin = [at for at, _ in self.steps]
+        out = np.array([[row] for _, row in self.steps], np.int64)
+        dark = np.full((1, 1, out.shape[2]), -1)
+        hold = np.diff([0.0, *begin, np.inf])
+        return CircuitPlan(np.concatenate([dark, out])[hold > 0], hold[hold > 0])

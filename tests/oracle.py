@@ -203,6 +203,16 @@ class Oracle:
                 if of == -1 - node and self.workload.dag.n_deps[root] == 0 and self.begin(root):
                     self.end(root)
 
+    # -------------------------------------------------------------- which way
+
+    def way(self, flow: int) -> tuple[int, ...] | None:
+        """The links that a flow crosses at present, None while it must wait for some."""
+        return self.path[flow]
+
+    def next_change(self) -> float:
+        """When ways change next."""
+        return math.inf
+
     # -------------------------------------------------------------- who sends how fast
 
     def unsent(self) -> list[int]:
@@ -215,7 +225,7 @@ class Oracle:
         per_flow = self.transport.connections is Connections.PER_FLOW
         flows = self.workload.flows
         for f in self.unsent():
-            if self.gate[f] <= self.now:
+            if self.gate[f] <= self.now and self.way(f) is not None:
                 lane = f if per_flow else (self.job[f], int(flows.src[f]), int(flows.dst[f]), self.cls[f])
                 queue.setdefault(lane, []).append(f)
         heads = [members[0] for members in queue.values()]
@@ -224,7 +234,7 @@ class Oracle:
                 self.cls[q[0]],
                 self.weight[q[0]],
                 sum(self.cap[f] for f in q),
-                self.path[q[0]],
+                self.way(q[0]) or (),
                 sum(self.reserve[f] for f in q),
             )
             for q in queue.values()
@@ -399,7 +409,7 @@ class Oracle:
             rates = self.rates()
             ends = {f: self.now + self.left[f] / r for f, r in rates.items() if r > 0}
             gates = [self.gate[f] for f in self.unsent() if self.gate[f] > self.now]
-            at = [self.horizon, self.due(), *ends.values(), *gates]
+            at = [self.horizon, self.due(), self.next_change(), *ends.values(), *gates]
             at += [self.report_due()] if any(f not in self.finish for f in self.order) else []
             at += [entry[0] for entry in (*self.timers, *self.waiting)]
             then = max(self.now, min(at))

@@ -12,6 +12,7 @@ from oracle import Oracle
 from netsched.fabric import Fabric
 from netsched.model import (
     BEST_EFFORT,
+    Circuits,
     Connections,
     Control,
     Event,
@@ -99,6 +100,7 @@ def run(
     transport: Transport = PER_FLOW,
     control: Control = NO_COST,
     horizon: float = math.inf,
+    circuits: Circuits | None = None,
     seed: int = 0,
 ) -> Outcome:
     """`simulate` with the usual defaults. `seed` draws the reports that are lost."""
@@ -110,6 +112,7 @@ def run(
         transport=transport,
         control=control,
         horizon=horizon,
+        circuits=circuits,
         rng=np.random.default_rng(seed),
     )
 

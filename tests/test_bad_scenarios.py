@@ -11,7 +11,9 @@ from itertools import pairwise
 
 import pytest
 
+from netsched.circuits import CIRCUITS
 from netsched.cli import main
+from netsched.fabrics import FABRICS
 from netsched.policies import POLICIES
 
 GOOD = {
@@ -20,6 +22,8 @@ GOOD = {
     "workload": "workload: {kind: incast, senders: [h2, h3], receiver: h1, size: 1MB}",
     "policies": "policies: [fair, fifo]",
 }
+
+HYBRID = "fabric: {kind: hybrid, racks: 2, hosts_per_rack: 2, host_rate: 1Gbit/s}"
 
 
 def scenario(*lines: str, without: str = "", **changes: str) -> str:
@@ -32,8 +36,8 @@ def scenario(*lines: str, without: str = "", **changes: str) -> str:
 BAD = {
     "unknown key": (
         scenario("polices: [fair]"),
-        "bad.yaml:5: polices: unknown key: did you mean 'policies'? (good: control, description, emulation, "
-        "fabric, horizon, name, policies, queues, seed, transport, workload)",
+        "bad.yaml:5: polices: unknown key: did you mean 'policies'? (good: circuits, control, description, "
+        "emulation, fabric, horizon, name, policies, queues, seed, transport, workload)",
     ),
     "unknown key of a fabric": (
         scenario(fabric="fabric: {kind: single_switch, hosts: 4, rates: 1Gbit/s, rate: 1Gbit/s}"),
@@ -42,12 +46,11 @@ BAD = {
     "unknown fabric": (
         scenario(fabric="fabric: {kind: leafspine}"),
         "bad.yaml:2: fabric.kind: no fabric is called 'leafspine': did you mean 'leaf_spine'? "
-        "(good: fat_tree, leaf_spine, rail_optimized, single_switch)",
+        f"(good: {', '.join(sorted(FABRICS))})",
     ),
     "fabric without a kind": (
         scenario(fabric="fabric: {hosts: 4}"),
-        "bad.yaml:2: fabric.kind: is missing: name a kind of fabric "
-        "(good: fat_tree, leaf_spine, rail_optimized, single_switch)",
+        f"bad.yaml:2: fabric.kind: is missing: name a kind of fabric (good: {', '.join(sorted(FABRICS))})",
     ),
     "fabric by name only": (
         scenario(fabric="fabric: single_switch"),
@@ -70,6 +73,28 @@ BAD = {
         scenario("queues: 4", policies="policies: [{tensorexpress: {levels: 5}}]"),
         "bad.yaml:4: policies.0.tensorexpress.levels: 5 classes, but the scenario has queues: 4: "
         "write 4 or fewer",
+    ),
+    "unknown circuit scheduler": (
+        scenario(
+            "circuits: [none, helois]",
+            fabric=HYBRID,
+        ),
+        "bad.yaml:5: circuits.1: no circuit scheduler is called 'helois': did you mean 'helios'? "
+        f"(good: {', '.join(sorted(CIRCUITS))})",
+    ),
+    "unknown parameter of a circuit scheduler": (
+        scenario("circuits: {helios: {slots: 1ms}}", fabric=HYBRID),
+        "bad.yaml:5: circuits.0.helios.slots: unknown key: did you mean 'slot'? "
+        "(good: slot, without_circuit)",
+    ),
+    "a circuit scheduler twice": (
+        scenario("circuits: [helios, helios]", fabric=HYBRID),
+        "bad.yaml:5: circuits.1: the circuit scheduler helios is listed twice: list each once",
+    ),
+    "circuits without optical switches": (
+        scenario("circuits: helios"),
+        "bad.yaml:5: circuits: single_switch has no optical switches: leave this out, or use "
+        "hybrid, ocs_direct, rotor, rail_ocs",
     ),
     "a policy twice": (
         scenario(policies="policies: [fair, fair]"),
@@ -166,8 +191,8 @@ BAD = {
     ),
     "an engine named": (
         scenario("engine: sim"),
-        "bad.yaml:5: engine: unknown key: (good: control, description, emulation, "
-        "fabric, horizon, name, policies, queues, seed, transport, workload)",
+        "bad.yaml:5: engine: unknown key: (good: circuits, control, description, "
+        "emulation, fabric, horizon, name, policies, queues, seed, transport, workload)",
     ),
     "wrong word": (
         scenario("transport: {connections: per-host}"),

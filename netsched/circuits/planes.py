@@ -64,7 +64,7 @@ def planes(view: CircuitView) -> tuple[Plane, ...]:
         inside = np.ix_(rows, rows)
         switches = np.array(group, np.int64)
         rate = view.rate[np.ix_(switches, rows)]
-        number = np.append(np.cumsum(ends) - 1, NONE)  # the last entry is for -1
+        number = np.append(np.where(ends, np.cumsum(ends) - 1, NONE), NONE)  # the last entry is for -1
         found.append(
             Plane(
                 switches=switches,

@@ -33,8 +33,9 @@ class Sunflow:
     A coflow's length is its most loaded port's. Inside a coflow no circuit is given up before it has carried
     what it was set up for, which alone is within twice the optimum. A later coflow gets what is free, its
     circuits cut where an earlier one has reserved a port; gaps too short for the set-up stay empty. A pair
-    of ends is reserved for the first coflow that needs it. Made anew when a coflow comes or ends, and after
-    `ahead` seconds: reservations further ahead than that would mostly not live to be used.
+    of ends is reserved for the first coflow that needs it. Made anew when a coflow comes or ends, when all
+    that was reserved is over, and after `ahead` seconds: reservations further ahead than that would mostly
+    not live to be used.
 
     As in the released simulator, a coflow's bytes are known when it comes, and ports whose circuits do not
     change are not disturbed. INFERRED: a circuit that is up when plans are made anew goes on without set-up;
@@ -57,13 +58,16 @@ class Sunflow:
         if not len(view.announced.bytes):
             return nothing(view)
         parts = []
+        review = self.ahead
         for plane in planes(view):
             owner, src, dst, seconds = _rows(view, plane)
             present = {(i, int(j)) for i, j in enumerate(plane.out[0].tolist()) if j != NONE}
             made = reserve(owner, src, dst, seconds, plane.delay, self.ahead, present)
             if made:
                 parts.append((plane, _steps(made, plane)))
-        return assemble(view, parts, self.ahead)
+                # Bytes that were slower than their circuit are left over then.
+                review = min(review, max(each.end for each in made))
+        return assemble(view, parts, review)
 
 
 def _rows(view: CircuitView, plane: Plane) -> tuple[Ints, Ints, Ints, Floats]:

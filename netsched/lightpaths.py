@@ -1,0 +1,245 @@
+"""Which flow goes which way at present: over circuits while they are up, over packet switches, or nowhere.
+
+The simulator asks this at every step, next to its decisions and gates: when does something change, and who
+has to move. What circuits there are is decided by the scenario's scheduler, through the gate that all use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from netsched import ledger as books
+from netsched.bundles import IN_FLIGHT, Bundles
+from netsched.circuits import decide
+from netsched.control import Cadence
+from netsched.crossconnect import CrossConnect
+from netsched.fabric import Fabric
+from netsched.ledger import Ledger
+from netsched.model import Circuits, Connections, Control, Event, Floats, Ints, Transport, Workload
+from netsched.observe import Static
+from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
+from netsched.optics import Optics, optics_of
+from netsched.pathtable import Chain, PathTable
+from netsched.reroute import Moves, enlist, listed, move
+from netsched.routes import Routes
+from netsched.routing import spread
+from netsched.shortest import Chains
+from netsched.uses import Uses
+
+
+@dataclass
+class LightPaths:
+    """State of one run. `head` and `following` list the flows of each pair of ends (`pairs.key`).
+
+    packets   (F,) row of the path over packet switches;  packet_latency its seconds
+    choice    (F,) number by which a flow picks one of several circuits of its pair
+    row_of    (F, S) row of the path over a direct circuit of each switch, -1 where none was needed yet
+    held      (F,) whether a flow must wait for a circuit;  gate  (F,) what its plan says of `not_before`
+    lit       (S, E) the end that each end reaches, as flows have been told
+    """
+
+    optics: Optics
+    circuits: Circuits
+    cadence: Cadence
+    cross: CrossConnect
+    pairs: PairsOf
+    table: PathTable
+    workload: Workload
+    packets: Ints
+    packet_latency: Floats
+    choice: npt.NDArray[np.uint64]
+    row_of: Ints
+    head: Ints
+    following: Ints
+    buffer: Ints
+    lit: Ints
+    held: npt.NDArray[np.bool_]
+    gate: Floats
+    seen: npt.NDArray[np.int8]
+    decisions: int = 0
+    chains: Chains | None = None
+    latency_of: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def events(self) -> Event:
+        """What the scheduler is to be told of."""
+        return self.circuits.events
+
+    def gated(self, flows: Ints, not_before: Floats) -> Floats:
+        """Before when the flows must not send, given what their plan says."""
+        self.gate[flows] = not_before
+        return np.where(self.held[flows], np.inf, not_before)
+
+    def due(self, ledger: Ledger) -> float:
+        """When something changes next or the scheduler wants to be asked; inf for never."""
+        # Without a flow there is nothing to ask about; the next release comes back here.
+        asks = self.cadence.due() if ledger.count[books.ACTIVE_LIST] else np.inf
+        return min(asks, self.cross.due())
+
+    def enter(self, bun: Bundles, fresh: Ints) -> tuple[Bundles, Moves]:
+        """The ways of flows that have just been released."""
+        enlist(fresh, self.pairs.key, self.head, self.following)
+        return self._ways(bun, fresh)
+
+    def change(
+        self,
+        fixed: Static,
+        ledger: Ledger,
+        bun: Bundles,
+        net: Uses,
+        active: Ints,
+        old: Ints,
+        now: float,
+    ) -> tuple[Bundles, bool]:
+        """Ask and switch what is due at `now`, and move whom that concerns; True if one had a reserve.
+
+        `active` are the flows released and not ended, `bun.left` settled for them; `old` those of them that
+        have entered.
+        """
+        while self.due(ledger) <= now:
+            if len(active) and self.cadence.due() <= now:
+                view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, bun.left, now)
+                plan = decide(self.circuits, view)
+                self.decisions += 1
+                self.cadence.decided(now, plan)
+                self.cross.command(plan, now + self.cadence.control.delay)
+            elif not len(active) and self.cross.due() > now:
+                break
+            self.cross.advance(now)
+        up = self.cross.up()
+        if np.array_equal(up, self.lit):
+            return bun, False
+        flows = self._concerned(ledger, up, old)
+        self.lit = up
+        self.chains = None
+        bun, moves = self._ways(bun, flows[bun.bundle_of[flows] != IN_FLIGHT])
+        return bun, move(bun, net, ledger, moves, self.held, self.gate, self.seen, self.buffer)
+
+    def readings(self, bun: Bundles, now: float) -> dict[str, Any]:
+        """What became of the circuits until `now`, for the result's `mechanisms`."""
+        cross = self.cross
+        cross.advance(now)
+        lasted = cross.up_s + cross.dark_s
+        hops = np.diff(bun.path_ptr)[self.table.first : self.table.n]
+        carried = bun.path_bytes[self.table.first : self.table.n]
+        return {
+            "circuits": self.circuits.name,
+            "circuit_decisions": self.decisions,
+            "circuit_changes": int(cross.changes.sum()),
+            "circuit_bytes": float(carried[hops > 0].sum()),
+            "circuit_dark_s": cross.dark_s,
+            "circuit_duty_cycle": cross.up_s / lasted if lasted > 0 else None,
+        }
+
+    def _concerned(self, ledger: Ledger, up: Ints, active: Ints) -> Ints:
+        """The flows of pairs that win or lose a circuit; all, where several in a row may be taken."""
+        if self.circuits.hops > 1:
+            return active
+        s, e = np.nonzero(up != self.lit)
+        n_ends = len(self.optics.ends)
+        ends = np.concatenate([up[s, e], self.lit[s, e]])
+        keys = np.unique((np.tile(e, 2) * n_ends + ends)[ends >= 0])
+        n = listed(ledger, keys, self.head, self.following, self.buffer)
+        return self.buffer[:n].copy()
+
+    def _ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
+        """The way of each flow over the circuits that are up."""
+        key = self.pairs.key[flows]
+        n_ends = len(self.optics.ends)
+        src, dst = np.divmod(key, n_ends)
+        lit = (self.lit[:, src] == dst) & (key >= 0)
+        count = lit.sum(axis=0)
+        row, latency = self.packets[flows], self.packet_latency[flows]
+        waits = (key >= 0) & (count == 0) & (self.circuits.without_circuit == "wait")
+        if count.any():
+            direct = np.flatnonzero(count)
+            bun, row[direct], latency[direct] = self._direct(bun, flows[direct], lit[:, direct], key[direct])
+        if self.circuits.hops > 1:
+            rest = np.flatnonzero((key >= 0) & (count == 0))
+            bun, found, rows, seconds = self._detours(bun, flows[rest], key[rest])
+            row[rest[found]], latency[rest[found]] = rows, seconds
+            waits[rest[found]] = False
+        return bun, Moves(flows, row, latency, waits)
+
+    def _direct(
+        self, bun: Bundles, flows: Ints, lit: npt.NDArray[np.bool_], key: Ints
+    ) -> tuple[Bundles, Ints, Floats]:
+        """Of the circuits of its pair, each flow takes the one that its number picks."""
+        count = lit.sum(axis=0).astype(np.uint64)
+        wanted = (self.choice[flows] % count).astype(np.int64)
+        switch = np.argmax((np.cumsum(lit, axis=0) == wanted + 1) & lit, axis=0)
+        missing = np.flatnonzero(self.row_of[flows, switch] < 0)
+        if len(missing):
+            ends = np.divmod(key[missing], len(self.optics.ends))
+            chains: list[Chain] = [
+                (each,) for each in zip(switch[missing].tolist(), *(e.tolist() for e in ends), strict=True)
+            ]
+            bun, rows, seconds = self._rows(bun, flows[missing], chains)
+            self.row_of[flows[missing], switch[missing]] = rows
+            self.latency_of.update(zip(rows.tolist(), seconds.tolist(), strict=True))
+        row = self.row_of[flows, switch]
+        return bun, row, np.array([self.latency_of[each] for each in row.tolist()], np.float64)
+
+    def _detours(self, bun: Bundles, flows: Ints, key: Ints) -> tuple[Bundles, Ints, Ints, Floats]:
+        """Of flows without a direct circuit, those (positions) that several in a row lead to their end."""
+        if self.chains is None:
+            self.chains = Chains(self.lit, self.circuits.hops)
+        pairs = np.divmod(key, len(self.optics.ends))
+        ways = [self.chains.way(i, j) for i, j in zip(*(p.tolist() for p in pairs), strict=True)]
+        found = np.flatnonzero([len(way) > 0 for way in ways])
+        bun, rows, seconds = self._rows(bun, flows[found], [ways[i] for i in found.tolist()])
+        return bun, found, rows, seconds
+
+    def _rows(self, bun: Bundles, flows: Ints, chains: list[Chain]) -> tuple[Bundles, Ints, Floats]:
+        ends = self.workload.flows
+        return self.table.of_circuits(bun, ends.src[flows], ends.dst[flows], chains)
+
+
+def light_paths(
+    workload: Workload,
+    fabric: Fabric,
+    routes: Routes,
+    transport: Transport,
+    circuits: Circuits,
+    control: Control,
+) -> LightPaths | None:
+    """The circuits of a run at its begin, all dark; None where the fabric has no optical switch."""
+    optics = optics_of(fabric)
+    if optics is None:
+        return None
+    flows = workload.flows
+    per_flow = transport.connections is Connections.PER_FLOW
+    salt = np.arange(workload.n_flows) if per_flow else np.zeros(workload.n_flows, np.int64)
+    cross = CrossConnect(optics)
+    cadence = Cadence(circuits.events, control)
+    cadence.review_at = 0.0
+    n_paths = len(routes.indptr) - 1
+    return LightPaths(
+        optics=optics,
+        circuits=circuits,
+        cadence=cadence,
+        cross=cross,
+        pairs=pairs_of(workload, optics),
+        table=PathTable(fabric, optics, n_paths, n_paths),
+        workload=workload,
+        packets=routes.path.copy(),
+        packet_latency=routes.latency.copy(),
+        choice=spread(salt, workload.coflows.job[flows.coflow], flows.src, flows.dst),
+        row_of=np.full((workload.n_flows, len(optics.nodes)), -1, np.int64),
+        head=np.full(len(optics.ends) ** 2, -1, np.int64),
+        following=np.full(workload.n_flows, -1, np.int64),
+        buffer=np.zeros(workload.n_flows, np.int64),
+        lit=cross.up(),
+        held=np.zeros(workload.n_flows, bool),
+        gate=np.full(workload.n_flows, -np.inf),
+        seen=np.zeros(workload.n_flows, np.int8),
+    )
+
+
+def most_links(light: LightPaths | None) -> int:
+    """Links of the longest way over circuits: two each, and those between a host and its end."""
+    return 0 if light is None else 2 * min(light.circuits.hops, len(light.optics.ends)) + 2

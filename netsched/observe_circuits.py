@@ -1,0 +1,85 @@
+"""What a circuit scheduler sees of a run: bytes between ends, whoever they are from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from netsched.crossconnect import CrossConnect
+from netsched.ledger import DONE, Ledger
+from netsched.model import CircuitView, Floats, Ints, Pairs, Workload
+from netsched.observe import Static, frozen, job_view
+from netsched.optics import Optics
+
+
+@dataclass(frozen=True)
+class PairsOf:
+    """Which pair of ends each flow is between, and what each job has between them in an iteration.
+
+    key  (F,) end of the source times E plus end of the destination; -1 for a flow inside one end
+    work, work_job  rows of one job and pair, by job; the owner in `work` is the job's id
+    """
+
+    key: Ints
+    work: Pairs
+
+
+def pairs_of(workload: Workload, optics: Optics) -> PairsOf:
+    flows, n_ends = workload.flows, len(optics.ends)
+    src, dst = optics.end_of_host[flows.src], optics.end_of_host[flows.dst]
+    key = np.where((src >= 0) & (dst >= 0) & (src != dst), src * n_ends + dst, -1)
+    job = workload.coflows.job[flows.coflow]
+    each = flows.size / np.maximum(workload.jobs.iterations[job], 1)
+    return PairsOf(key, _pairs(job, key, each, n_ends))
+
+
+def _pairs(owner: Ints, key: Ints, amount: Floats, n_ends: int) -> Pairs:
+    """The bytes of each (owner, pair), where there are any."""
+    rows = np.flatnonzero((key >= 0) & (amount > 0))
+    both, place = np.unique(owner[rows] * n_ends**2 + key[rows], return_inverse=True)
+    total = np.bincount(place, amount[rows], len(both)).astype(np.float64)
+    owner, key = np.divmod(both, n_ends**2)
+    return Pairs(
+        owner=frozen(owner), src=frozen(key // n_ends), dst=frozen(key % n_ends), bytes=frozen(total)
+    )
+
+
+def circuit_view(
+    fixed: Static,
+    ledger: Ledger,
+    optics: Optics,
+    pairs: PairsOf,
+    cross: CrossConnect,
+    active: Ints,
+    left: Floats,
+    now: float,
+) -> CircuitView:
+    """The view at `now`. `active`: flows released and not ended; `left`: the unsent bytes of all flows."""
+    workload, n_ends = fixed.workload, len(optics.ends)
+    of_coflow = workload.flows.coflow
+    some = ledger.coflow_active > 0
+    announced = np.flatnonzero(some[of_coflow] & (ledger.status[: workload.n_flows] != DONE))
+    here = workload.jobs.arrival <= now
+    unfinished = np.flatnonzero((ledger.coflow_left > 0) & here[workload.coflows.job])
+    jobs = job_view(fixed, ledger, unfinished)
+    row = np.full(len(here), -1, np.int64)
+    row[jobs.id] = np.arange(len(jobs.id))
+    work = pairs.work
+    kept = row[work.owner] >= 0
+    return CircuitView(
+        now=now,
+        waiting=_pairs(of_coflow[active], pairs.key[active], left[active], n_ends),
+        announced=_pairs(of_coflow[announced], pairs.key[announced], left[announced], n_ends),
+        work=Pairs(
+            owner=frozen(row[work.owner[kept]]),
+            src=frozen(work.src[kept]),
+            dst=frozen(work.dst[kept]),
+            bytes=frozen(work.bytes[kept]),
+        ),
+        jobs=jobs,
+        out=frozen(cross.intact()),
+        rate=frozen(np.where(cross.broken, 0.0, optics.rate)),
+        packet_rate=frozen(optics.packet_rate.copy()),
+        delay=frozen(optics.delay.copy()),
+    )
