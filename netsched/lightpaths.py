@@ -6,6 +6,7 @@ has to move. What circuits there are is decided by the scenario's scheduler, thr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +16,16 @@ import numpy.typing as npt
 from netsched import ledger as books
 from netsched.bundles import IN_FLIGHT, Bundles
 from netsched.circuits import decide
+from netsched.circuits.none import NoCircuits
 from netsched.control import Cadence
 from netsched.crossconnect import CrossConnect
 from netsched.fabric import Fabric
 from netsched.ledger import Ledger
-from netsched.model import Circuits, Connections, Control, Event, Floats, Ints, Transport, Workload
+from netsched.model import Circuits, Connections, Control, Event, Fault, Floats, Ints, Transport, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
-from netsched.optics import Optics, optics_of
+from netsched.optics import Optics, no_optics, optics_of
+from netsched.outages import Outages, outages_of
 from netsched.pathtable import Chain, PathTable
 from netsched.reroute import Moves, enlist, listed, move
 from netsched.routes import Routes
@@ -40,6 +43,7 @@ class LightPaths:
     row_of    (F, S) row of the path over a direct circuit of each switch, -1 where none was needed yet
     held      (F,) whether a flow must wait for a circuit;  gate  (F,) what its plan says of `not_before`
     lit       (S, E) the end that each end reaches, as flows have been told
+    cut       (F,) whether a flow's every path over packet switches has lost a link
     """
 
     optics: Optics
@@ -60,6 +64,8 @@ class LightPaths:
     held: npt.NDArray[np.bool_]
     gate: Floats
     seen: npt.NDArray[np.int8]
+    cut: npt.NDArray[np.bool_]
+    outages: Outages
     decisions: int = 0
     chains: Chains | None = None
     latency_of: dict[int, float] = field(default_factory=dict)
@@ -78,7 +84,7 @@ class LightPaths:
         """When something changes next or the scheduler wants to be asked; inf for never."""
         # Without a flow there is nothing to ask about; the next release comes back here.
         asks = self.cadence.due() if ledger.count[books.ACTIVE_LIST] else np.inf
-        return min(asks, self.cross.due())
+        return min(asks, self.cross.due(), self.outages.due())
 
     def enter(self, bun: Bundles, fresh: Ints) -> tuple[Bundles, Moves]:
         """The ways of flows that have just been released."""
@@ -100,20 +106,22 @@ class LightPaths:
         `active` are the flows released and not ended, `bun.left` settled for them; `old` those of them that
         have entered.
         """
-        while self.due(ledger) <= now:
+        failed = self.outages.due() <= now
+        if failed:
+            bun = self._fail(ledger, bun, old, now)
+        while min(self.cadence.due() if len(active) else np.inf, self.cross.due()) <= now:
             if len(active) and self.cadence.due() <= now:
                 view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, bun.left, now)
                 plan = decide(self.circuits, view)
                 self.decisions += 1
                 self.cadence.decided(now, plan)
                 self.cross.command(plan, now + self.cadence.control.delay)
-            elif not len(active) and self.cross.due() > now:
-                break
             self.cross.advance(now)
+        self.cross.advance(now)
         up = self.cross.up()
-        if np.array_equal(up, self.lit):
+        if np.array_equal(up, self.lit) and not failed:
             return bun, False
-        flows = self._concerned(ledger, up, old)
+        flows = old if failed else self._concerned(ledger, up, old)
         self.lit = up
         self.chains = None
         bun, moves = self._ways(bun, flows[bun.bundle_of[flows] != IN_FLIGHT])
@@ -123,6 +131,9 @@ class LightPaths:
         """What became of the circuits until `now`, for the result's `mechanisms`."""
         cross = self.cross
         cross.advance(now)
+        failed = {"fault_moves": self.outages.moved, "fault_waits": self.outages.stranded}
+        if not len(self.optics.ends):
+            return failed
         lasted = cross.up_s + cross.dark_s
         hops = np.diff(bun.path_ptr)[self.table.first : self.table.n]
         carried = bun.path_bytes[self.table.first : self.table.n]
@@ -133,7 +144,25 @@ class LightPaths:
             "circuit_bytes": float(carried[hops > 0].sum()),
             "circuit_dark_s": cross.dark_s,
             "circuit_duty_cycle": cross.up_s / lasted if lasted > 0 else None,
+            **(failed if self.outages.any else {}),
         }
+
+    def _fail(self, ledger: Ledger, bun: Bundles, old: Ints, now: float) -> Bundles:
+        """Let happen what fails or comes back now: links of packet paths, optical ports, hosts."""
+        links = self.outages.happen(ledger, bun, now)
+        optics = self.optics
+        for ports in (optics.up, optics.down):
+            gone = (ports >= 0) & self.outages.down[ports]
+            self.cross.broken = gone if ports is optics.up else self.cross.broken | gone
+        capacity = bun.capacity
+        rate = np.minimum(capacity[optics.up], capacity[optics.down])
+        optics.rate[:] = np.where(optics.up >= 0, rate, 0.0)
+        if len(links):
+            before, cut = self.packets, self.cut
+            bun, self.packets, self.packet_latency, self.cut = self.outages.ways(bun, self.table)
+            self.outages.moved += int(np.count_nonzero((before != self.packets)[old] & ~self.cut[old]))
+            self.outages.stranded += int(np.count_nonzero(self.cut[old] & ~cut[old]))
+        return bun
 
     def _concerned(self, ledger: Ledger, up: Ints, active: Ints) -> Ints:
         """The flows of pairs that win or lose a circuit; all, where several in a row may be taken."""
@@ -149,12 +178,14 @@ class LightPaths:
     def _ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
         """The way of each flow over the circuits that are up."""
         key = self.pairs.key[flows]
-        n_ends = len(self.optics.ends)
-        src, dst = np.divmod(key, n_ends)
+        row, latency, waits = self.packets[flows], self.packet_latency[flows], self.cut[flows]
+        if not len(self.optics.ends):
+            return bun, Moves(flows, row, latency, waits)
+        src, dst = np.divmod(key, len(self.optics.ends))
         lit = (self.lit[:, src] == dst) & (key >= 0)
         count = lit.sum(axis=0)
-        row, latency = self.packets[flows], self.packet_latency[flows]
-        waits = (key >= 0) & (count == 0) & (self.circuits.without_circuit == "wait")
+        waits |= (key >= 0) & (self.circuits.without_circuit == "wait")
+        waits &= count == 0
         if count.any():
             direct = np.flatnonzero(count)
             bun, row[direct], latency[direct] = self._direct(bun, flows[direct], lit[:, direct], key[direct])
@@ -204,19 +235,27 @@ def light_paths(
     fabric: Fabric,
     routes: Routes,
     transport: Transport,
-    circuits: Circuits,
+    circuits: Circuits | None,
     control: Control,
+    faults: Sequence[Fault],
+    capacity: Floats,
 ) -> LightPaths | None:
-    """The circuits of a run at its begin, all dark; None where the fabric has no optical switch."""
+    """The ways of a run at its begin, all circuits dark; None where no way can ever change.
+
+    `capacity` is the writable array behind what the run's kernels read.
+    """
     optics = optics_of(fabric)
-    if optics is None:
+    if not faults and (optics is None or circuits is None):
         return None
+    circuits = circuits or NoCircuits()
+    optics = optics or no_optics(fabric)
     flows = workload.flows
     per_flow = transport.connections is Connections.PER_FLOW
     salt = np.arange(workload.n_flows) if per_flow else np.zeros(workload.n_flows, np.int64)
     cross = CrossConnect(optics)
     cadence = Cadence(circuits.events, control)
-    cadence.review_at = 0.0
+    if len(optics.ends):
+        cadence.review_at = 0.0
     n_paths = len(routes.indptr) - 1
     return LightPaths(
         optics=optics,
@@ -237,6 +276,8 @@ def light_paths(
         held=np.zeros(workload.n_flows, bool),
         gate=np.full(workload.n_flows, -np.inf),
         seen=np.zeros(workload.n_flows, np.int8),
+        cut=np.zeros(workload.n_flows, bool),
+        outages=outages_of(faults, workload, fabric, routes, capacity),
     )
 
 

@@ -26,7 +26,7 @@ class PairsOf:
 
 
 def pairs_of(workload: Workload, optics: Optics) -> PairsOf:
-    flows, n_ends = workload.flows, len(optics.ends)
+    flows, n_ends = workload.flows, max(len(optics.ends), 1)
     src, dst = optics.end_of_host[flows.src], optics.end_of_host[flows.dst]
     key = np.where((src >= 0) & (dst >= 0) & (src != dst), src * n_ends + dst, -1)
     job = workload.coflows.job[flows.coflow]

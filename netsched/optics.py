@@ -89,6 +89,24 @@ def optics_of(fabric: Fabric) -> Optics | None:
     )
 
 
+def no_optics(fabric: Fabric) -> Optics:
+    """The optical side of a fabric without one, or with one that nobody uses."""
+    n = len(fabric.hosts)
+    none, grid = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+    return Optics(
+        nodes=none,
+        ends=none,
+        up=grid,
+        down=grid.copy(),
+        rate=np.zeros((0, 0)),
+        packet_rate=np.zeros(0),
+        delay=np.zeros(0),
+        all_stop=np.zeros(0, bool),
+        end_of_host=np.full(n, -1, np.int64),
+        access=np.full((n, 2), NO_LINK, np.int64),
+    )
+
+
 def _behind(fabric: Fabric, number: Ints, n_hosts: int) -> tuple[Ints, Ints]:
     """Each host's end and the links between them. Packet links only: the others lead to optical switches."""
     end_of_host = number[:n_hosts].copy()

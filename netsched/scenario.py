@@ -15,9 +15,10 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from netsched import units
+from netsched import faults, units
 from netsched.document import KeyPath, override, read, shown
 from netsched.errors import ScenarioError
+from netsched.faults import FaultEntry
 from netsched.hints import nearest
 from netsched.model import (
     Circuits,
@@ -125,6 +126,7 @@ class _File(_Section):
     workload: Any
     policies: Any
     circuits: Any = None
+    faults: tuple[FaultEntry, ...] = ()
     queues: Annotated[int | Literal["unlimited"], BeforeValidator(_queues)] = QUEUES
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
     horizon: Annotated[float, BeforeValidator(_horizon)] = float("inf")
@@ -175,6 +177,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
         path=str(path),
         plugins=tuple(str(Path(each).resolve()) for each in plugins),
         circuits=circuits,
+        faults=faults.in_order(top.faults),
     )
 
 
@@ -342,6 +345,7 @@ def build(scenario: Scenario) -> Built:
     try:
         kinds = known(scenario.plugins)
         topo, fabric = fabrics.build(scenario.fabric)
+        faults.check(scenario.faults, fabric)
         plain = workloads.build(scenario.workload, fabric, scenario.seed)
         ready = tuple(
             _ready(scenario, each, policies.make(each.policy, kinds), fabric, plain)

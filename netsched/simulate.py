@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from netsched.model import (
     Connections,
     Control,
     Event,
+    Fault,
     Floats,
     Ints,
     Outcome,
@@ -33,7 +34,7 @@ from netsched.model import (
     Transport,
     Workload,
 )
-from netsched.observe import Static, static, view
+from netsched.observe import Static, frozen, static, view
 from netsched.profiles import profiles_for
 from netsched.regroup import regroup
 from netsched.reports import Reports, reports_for
@@ -58,6 +59,7 @@ def simulate(
     control: Control,
     horizon: float = float("inf"),
     circuits: Circuits | None = None,
+    faults: Sequence[Fault] = (),
     progress: Callable[[Standing], None] | None = None,
     rng: np.random.Generator | None = None,
 ) -> Outcome:
@@ -66,12 +68,13 @@ def simulate(
     Reserves come first; of the rest classes are strict, and connections of one class share max-min (weighted
     where the plan says so). A queue's connection serves its flows in order of release, with the weight of
     the first and the reserves and caps of all of them added up. `circuits` schedules the fabric's optical
-    switches, which stay dark without (and where there are none it has nothing to do). `rng` draws which of
-    the hosts' reports to the coordinator are lost; it is needed where `control` says that some are. Raises
-    PolicyError if the policy, or the circuits, leave flows without a rate and will never be asked again.
+    switches, which stay dark without (and where there are none it has nothing to do). `faults` happen when
+    they say, in order of time. `rng` draws which of the hosts' reports to the coordinator are lost; it is
+    needed where `control` says that some are. Raises PolicyError if the policy, the circuits or the faults
+    leave flows without a rate for good.
     """
     started = time.perf_counter()
-    run = _open(workload, fabric, policy, queues, transport, control, circuits)
+    run = _open(workload, fabric, policy, queues, transport, control, circuits, faults)
     run.reports = reports_for(policy, control, workload, rng)
     while _step(run, horizon):
         if progress is not None:
@@ -112,11 +115,15 @@ def _open(
     transport: Transport,
     control: Control,
     circuits: Circuits | None,
+    faults: Sequence[Fault],
 ) -> _Run:
     routes = route(workload, fabric, transport)
-    light = light_paths(workload, fabric, routes, transport, circuits, control) if circuits else None
+    capacity = fabric.capacity.copy()
+    light = light_paths(workload, fabric, routes, transport, circuits, control, faults, capacity)
     queued = transport.connections is Connections.PER_PAIR
     ledger = books.open_ledger(workload, routes.local)
+    if faults:
+        ledger = ledger._replace(seconds=ledger.seconds.copy())
     bun = bundles.open_bundles(
         workload.flows.size,
         routes.path.copy(),
@@ -124,7 +131,7 @@ def _open(
         routes.latency,
         routes.indptr,
         routes.links,
-        fabric.capacity,
+        _shown(capacity),
         queued,
     )
     if light is not None:
@@ -157,6 +164,13 @@ def _open(
         waiting=[],
         light=light,
     )
+
+
+def _shown(capacity: Floats) -> Floats:
+    """The same array, read-only: kernels are compiled for what a fabric gives them, which is that."""
+    seen = capacity.view()
+    seen.flags.writeable = False
+    return seen
 
 
 def _step(run: _Run, horizon: float) -> bool:
@@ -194,13 +208,24 @@ def _step(run: _Run, horizon: float) -> bool:
         alive = not reported.still()
     if idle and not alive:
         left = int(run.ledger.count[books.FLOWS_LEFT])
-        dark = run.light is not None and run.light.held.any()
-        who = f"circuits {run.light.circuits.name}" if run.light and dark else f"policy {run.policy.name}"
-        raise PolicyError(
-            f"{who}: at {run.now:.6g} s it leaves all of {left} unfinished flows without a "
-            + ("circuit, and they wait for one" if dark else "rate")
-        )
+        raise PolicyError(_stuck(run, left))
     return True
+
+
+def _stuck(run: _Run, left: int) -> str:
+    """Why nothing can happen any more."""
+    light = run.light
+    if light is not None and light.cut.any():
+        return f"faults: at {run.now:.6g} s {left} unfinished flows have no way left, and none comes back"
+    if light is not None and light.held.any():
+        return (
+            f"circuits {light.circuits.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows "
+            "without a circuit, and they wait for one"
+        )
+    return (
+        f"policy {run.policy.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows "
+        "without a rate"
+    )
 
 
 def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
@@ -210,9 +235,12 @@ def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
         active, _ = _sent(run)
         # New flows are in no bundle until somebody has decided about them.
         old = np.setdiff1d(active, fresh, assume_unique=True)
+        failed = light.outages.due() <= run.now
         run.bundles, booked = light.change(run.fixed, run.ledger, run.bundles, run.uses, active, old, run.now)
-        if booked and not run.policy.local:
-            # What it booked is gone: to the policy that is as if the flow had come anew.
+        if failed:
+            run.fixed = replace(run.fixed, capacity=frozen(run.bundles.capacity.copy()))
+        if (booked or failed) and not run.policy.local:
+            # What it booked is gone, or does not fit: to the policy that is as if flows had come anew.
             run.cadence.note(run.policy.events & Event.FLOW_RELEASED)
         run.gate = bundles.next_gate(run.bundles, old)
     if len(fresh):

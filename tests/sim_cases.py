@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from netsched.model import (
     Connections,
     Control,
     Event,
+    Fault,
     Outcome,
     Plan,
     Policy,
@@ -101,6 +103,7 @@ def run(
     control: Control = NO_COST,
     horizon: float = math.inf,
     circuits: Circuits | None = None,
+    faults: Sequence[Fault] = (),
     seed: int = 0,
 ) -> Outcome:
     """`simulate` with the usual defaults. `seed` draws the reports that are lost."""
@@ -113,6 +116,7 @@ def run(
         control=control,
         horizon=horizon,
         circuits=circuits,
+        faults=faults,
         rng=np.random.default_rng(seed),
     )
 
