@@ -21,15 +21,14 @@ from netsched.control import Cadence
 from netsched.crossconnect import CrossConnect
 from netsched.fabric import Fabric
 from netsched.ledger import Ledger
-from netsched.model import Circuits, Connections, Control, Event, Fault, Floats, Ints, Transport, Workload
+from netsched.model import Circuits, Control, Event, Fault, Floats, Ints, Transport, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
-from netsched.optics import Optics, no_optics, optics_of
+from netsched.optics import Optics, choices, no_optics, optics_of
 from netsched.outages import Outages, outages_of
 from netsched.pathtable import Chain, PathTable
 from netsched.reroute import Moves, enlist, listed, move
 from netsched.routes import Routes
-from netsched.routing import spread
 from netsched.shortest import Chains
 from netsched.uses import Uses
 
@@ -249,9 +248,6 @@ def light_paths(
         return None
     circuits = circuits or NoCircuits()
     optics = optics or no_optics(fabric)
-    flows = workload.flows
-    per_flow = transport.connections is Connections.PER_FLOW
-    salt = np.arange(workload.n_flows) if per_flow else np.zeros(workload.n_flows, np.int64)
     cross = CrossConnect(optics)
     cadence = Cadence(circuits.events, control)
     if len(optics.ends):
@@ -267,7 +263,7 @@ def light_paths(
         workload=workload,
         packets=routes.path.copy(),
         packet_latency=routes.latency.copy(),
-        choice=spread(salt, workload.coflows.job[flows.coflow], flows.src, flows.dst),
+        choice=choices(workload, transport),
         row_of=np.full((workload.n_flows, len(optics.nodes)), -1, np.int64),
         head=np.full(len(optics.ends) ** 2, -1, np.int64),
         following=np.full(workload.n_flows, -1, np.int64),

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from netsched.errors import ScenarioError
 from netsched.fabric import Fabric
-from netsched.model import Floats, Ints, Workload
+from netsched.model import Connections, Floats, Ints, Transport, Workload
+from netsched.routing import spread
 
 NO_LINK = -1
 
@@ -139,3 +140,11 @@ def host_ports(workload: Workload, fabric: Fabric) -> tuple[Floats, Ints, Ints]:
     crosses = (flows.src != flows.dst) | workload.hairpin
     indptr = np.concatenate([[0], np.cumsum(2 * crosses)])
     return capacity, indptr, np.column_stack((flows.src, n + flows.dst))[crosses].ravel()
+
+
+def choices(workload: Workload, transport: Transport) -> npt.NDArray[np.uint64]:
+    """(F,) number by which a flow picks one of several circuits of its pair: a hash of its ids."""
+    flows = workload.flows
+    per_flow = transport.connections is Connections.PER_FLOW
+    salt = np.arange(workload.n_flows) if per_flow else np.zeros(workload.n_flows, np.int64)
+    return spread(salt, workload.coflows.job[flows.coflow], flows.src, flows.dst)

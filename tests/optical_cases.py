@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from pathlib import Path
 
 from namespaces import Space, space
 
 from netsched import ports, qdisc
-from netsched.emulation.optical import OpticalSwitch, Remote
+from netsched.emulation.detours import End
+from netsched.emulation.optical import OpticalSwitch, Remote, Switching, write_config
 from netsched.netlink import open_netns
 
 ENDS = 4
@@ -34,6 +36,14 @@ class Bench:
     def keep(self, sock: socket.socket) -> socket.socket:
         """Closed with the bench."""
         return self.stack.enter_context(sock)
+
+    def next(self) -> Switching:
+        """What has happened to the switch, once it has."""
+        before = len(self.remote.log)
+        while len(self.remote.log) == before:
+            self.remote.hear()
+        (found,) = self.remote.log[before:]
+        return found
 
     def set(self, *pairs: tuple[int, int], at: float = 0.0) -> None:
         """Join these ends, both ways, and no others."""
@@ -69,18 +79,22 @@ def bench(delay: float, *, all_stop: bool = False, rate: float | None = None) ->
             shape(switch, [f"port{i}" for i in range(ENDS)], rate)
             for end in ends:
                 shape(end, ["nic"], rate)
-        described = OpticalSwitch("ocs1", switch.pid, tuple(f"port{i}" for i in range(ENDS)), delay, all_stop)
+        interfaces = tuple(f"port{i}" for i in range(ENDS))
+        described = OpticalSwitch("ocs1", switch.pid, interfaces, tuple(range(ENDS)), delay, all_stop)
+        config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "optical.json"
+        # No routes: the ends have one way only.
+        write_config(config, [described], [End(end.pid, ("nic",), ((),), False) for end in ends])
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-m", "netsched.emulation.optical"]
         process = subprocess.Popen(
-            ["chrt", "--rr", "1", *argv, str(theirs.fileno()), json.dumps([asdict(described)])],
+            ["chrt", "--rr", "1", *argv, str(theirs.fileno()), str(config)],
             pass_fds=(theirs.fileno(),),
         )
         theirs.close()
         stack.callback(process.wait, 10)
         stack.callback(ours.close)
         remote = Remote(ours)
-        assert remote.receive() == {"ready": True}
+        assert remote.hear() == {"ready": True}
         yield Bench(switch, ends, remote, process, stack)
 
 

@@ -35,7 +35,15 @@ GOOD = Measured(
     due=np.array([1e6, 2e6]),
     ports=readings([1.02e6, 2.04e6]),
     connections=12,
+    dark_late=np.array([1e-4, 5e-3, -2e-4]),
 )
+
+
+def test_dark_times_that_are_off_are_a_reason():
+    assert judged()["valid"]
+    assert judged(dark_late=np.zeros(0))["valid"]
+    (reason,) = judged(dark_late=np.array([1.4e-3, 1.2e-3, 0.0]))["reasons"]
+    assert reason == "dark times of optical switches were +1.2 ms off (median), 1 ms is allowed"
 
 
 def judged(**changes: object) -> dict:
@@ -158,7 +166,7 @@ def test_a_link_that_hardly_carried_anything_is_not_judged_by_its_bytes():
 
 def test_a_run_without_timers_flows_or_hosts_is_no_error():
     empty = Measured(
-        np.zeros(0), 0.1, np.zeros(0), np.zeros(0), 0.0, np.zeros(2), readings([0.0, 0.0]), connections=0
+        np.zeros(0), 0.1, np.zeros(0), np.zeros(0), 0.0, np.zeros(2), readings([0.0, 0.0]), 0, np.zeros(0)
     )
     found = verdict(empty, SCALE, 0.0)
     assert (found["valid"], found["preflight_rate_share_min"], found["port_bytes_share_min"]) == (True, 1, 1)

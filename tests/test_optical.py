@@ -116,21 +116,20 @@ def arrivals(sock: socket.socket) -> list[tuple[int, float]]:
 
 def settle(made: Bench, *pairs: tuple[int, int]) -> optical.Switching:
     made.set(*pairs)
-    (done,) = made.remote.switchings()
-    return done
+    return made.next()
 
 
 @pytest.mark.root
 def test_the_kernel_has_the_matching_that_was_set():
     with bench(0.005) as made:
-        assert made.remote.matchings() == [(-1, -1, -1, -1)]
+        assert made.remote.read().matchings == ((-1, -1, -1, -1),)
         for pairs in ([(0, 1), (2, 3)], [(0, 3)], [(0, 1), (2, 3)]):
             settle(made, *pairs)
-            assert made.remote.matchings() == [tuple(matching(*pairs))]
+            assert made.remote.read().matchings == (tuple(matching(*pairs)),)
         # Circuits have a direction: a ring of four.
         made.remote.command([(0.0, [[1, 2, 3, 0]])])
-        made.remote.switchings()
-        assert made.remote.matchings() == [(1, 2, 3, 0)]
+        made.next()
+        assert made.remote.read().matchings == ((1, 2, 3, 0),)
 
 
 @pytest.mark.root
@@ -263,16 +262,21 @@ def test_a_tcp_flow_survives_100_reconfigurations_with_every_byte_right():
 @pytest.mark.root
 def test_a_matching_set_meanwhile_replaces_what_has_not_begun():
     with bench(0.05) as made:
+        began = time.monotonic()
         soon = time.monotonic() + 0.02
         made.remote.command([(soon, [matching((0, 1))]), (soon + 0.2, [matching((0, 2))])])
-        (done,) = made.remote.switchings()
+        done = made.next()
         assert done.commanded == soon
         assert done.dark - soon < 0.01
         assert done.dark_s == pytest.approx(0.05, abs=1e-3)
-        made.remote.command([(0.0, [matching((0, 3))])])
-        assert made.remote.switchings()[0].ports == 2
+        made.remote.command([(time.monotonic(), [matching((0, 3))])])
+        assert made.next().ports == 2
         time.sleep(0.25)
-        assert made.remote.matchings() == [tuple(matching((0, 3)))]
+        assert made.remote.read().matchings == (tuple(matching((0, 3))),)
+        # Two circuits, each dark for 50 ms twice and lit for the rest.
+        state, ended = made.remote.read(), time.monotonic()
+        assert state.dark_s == pytest.approx(4 * 0.05, abs=5e-3)
+        assert 0.5 < state.lit_s + state.dark_s <= 2 * (ended - began)
 
 
 @pytest.mark.root
@@ -297,4 +301,4 @@ def test_the_process_ends_with_its_program_and_its_death_is_noticed():
     with bench(0.005) as made:
         made.process.send_signal(signal.SIGKILL)
         with pytest.raises(EmulationError, match="has ended"):
-            made.remote.receive()
+            made.remote.hear()

@@ -125,7 +125,9 @@ def perform(
     cadence = Cadence(policy.events, control or Control())
     address = np.arange(4)[:, None] + 100
     reports = reports_for(policy, cadence.control, workload, np.random.default_rng(seed))
-    play = realtime.begin(policy, fixed, cadence, tuple(stand.ours), address, 1.0, reports)
+    play = realtime.begin(
+        policy, fixed, cadence, tuple(stand.ours), address, fixed.routes.index, 1.0, reports
+    )
     realtime.perform(play, 20.0, lambda standing: None)
     return play
 

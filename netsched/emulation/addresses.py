@@ -7,6 +7,9 @@ to the right alias.
     host h, path p  ->  10.p.(h+1 >> 8).(h+1 & 255)     a /32 alias on the host's first interface
     next hop        ->  169.254.0.1, on-link on every port, with a permanent neighbour entry of the peer
 
+A fabric with S optical switches has S addresses per path, which differ only where there are several circuits
+to the host: `routed_as`.
+
 No address is ever resolved: there is no ARP and no multicast on an emulated link, only what was sent.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -23,6 +26,8 @@ from netsched.errors import EmulationError
 from netsched.model import Ints
 
 NEXT_HOP: Final = "169.254.0.1"
+Number = TypeVar("Number", int, Ints)
+
 MAX_PATHS: Final = 256
 MAX_HOSTS: Final = (1 << 16) - 2
 _BASE: Final = 10 << 24
@@ -37,8 +42,13 @@ class Route:
     link: int
 
 
+def routed_as(path: Number, choice: Number, n_optical: int) -> Number:
+    """The number that an address carries for a path over packet switches and one of several circuits."""
+    return path * max(n_optical, 1) + choice
+
+
 def address(host: int, path: int) -> str:
-    """The address of host ordinal `host` that is reached by path index `path`."""
+    """The address of host ordinal `host` that is reached by path index `path` (see `routed_as`)."""
     return str(ipaddress.IPv4Address(_number(host, path)))
 
 

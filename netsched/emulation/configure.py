@@ -14,23 +14,34 @@ from typing import Final
 
 from netsched.emulation.addresses import NEXT_HOP, Route
 from netsched.errors import CapabilityError, EmulationError
-from netsched.netlink import NLM_F_CREATE, NLM_F_EXCL, Netlink, NetlinkError, attribute
+from netsched.netlink import (
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    Netlink,
+    NetlinkError,
+    Request,
+    attribute,
+)
 
 CONGESTION_CONTROL: Final = "cubic"
 RTO_MIN_MS: Final = 40
 """Least retransmission timeout of a host: Linux's 200 ms is as long as a whole stage, and a few milliseconds
 would fire for every segment that waits behind more urgent ones."""
 
-_NEWLINK, _NEWADDR, _NEWROUTE, _NEWNEIGH = 16, 20, 24, 28
+_NEWLINK, _NEWADDR, _NEWROUTE, _DELROUTE, _NEWNEIGH = 16, 20, 24, 25, 28
 _IFF_UP: Final = 1
 _IFLA_MTU: Final = 4
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_PERMANENT: Final = 0x80
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_METRICS = 1, 4, 5, 8
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_METRICS = 1, 4, 5, 6, 8
 _RTAX_LOCK, _RTAX_RTO_MIN, _RTAX_CC_ALGO = 1, 13, 16
 _TABLE_MAIN, _PROTOCOL_STATIC, _UNICAST, _ONLINK = 254, 4, 1, 4
 _NEW: Final = NLM_F_CREATE | NLM_F_EXCL
+
+_ORDINARY, _DETOUR = 100, 50
+"""Metrics of the routes that always stand, and of those over circuits: of equal prefixes the less counts."""
 
 _TCP_METRICS: Final = b"".join(
     (
@@ -71,16 +82,9 @@ def add_routes(link: Netlink, routes: Iterable[Route], index_of: Mapping[int, in
 
     `tcp`: with the settings of a host's TCP. CapabilityError if the kernel lacks the congestion control.
     """
-    metrics = attribute(_RTA_METRICS, _TCP_METRICS) if tcp else b""
-    gateway = attribute(_RTA_GATEWAY, socket.inet_aton(NEXT_HOP))
     for route in routes:
-        head = struct.pack(
-            "=8BI", socket.AF_INET, route.length, 0, 0, _TABLE_MAIN, _PROTOCOL_STATIC, 0, _UNICAST, _ONLINK
-        )
-        where = attribute(_RTA_DST, socket.inet_aton(route.prefix)) + gateway
-        port = attribute(_RTA_OIF, struct.pack("=I", index_of[route.link]))
         try:
-            link.request(_NEWROUTE, head + where + port + metrics, _NEW)
+            link.request(_NEWROUTE, _route(route, index_of[route.link], _ORDINARY, tcp=tcp), _NEW)
         except NetlinkError as error:
             if tcp and error.errno == errno.EINVAL and "congestion" in str(error):
                 raise CapabilityError(
@@ -88,3 +92,31 @@ def add_routes(link: Netlink, routes: Iterable[Route], index_of: Mapping[int, in
                     "or a kernel with CONFIG_TCP_CONG_CUBIC"
                 ) from error
             raise EmulationError(f"route {route.prefix}/{route.length}: {error}") from error
+
+
+def detour(address: str, index: int, *, tcp: bool) -> Request:
+    """From now on this address is reached over the interface, whatever the other routes say."""
+    return Request(
+        _NEWROUTE, _route(Route(address, 32, -1), index, _DETOUR, tcp=tcp), NLM_F_CREATE | NLM_F_REPLACE
+    )
+
+
+def no_detour(address: str, index: int) -> Request:
+    """The address is reached again as the other routes say."""
+    return Request(_DELROUTE, _route(Route(address, 32, -1), index, _DETOUR, tcp=False))
+
+
+def _route(route: Route, index: int, metric: int, *, tcp: bool) -> bytes:
+    head = struct.pack(
+        "=8BI", socket.AF_INET, route.length, 0, 0, _TABLE_MAIN, _PROTOCOL_STATIC, 0, _UNICAST, _ONLINK
+    )
+    return b"".join(
+        (
+            head,
+            attribute(_RTA_DST, socket.inet_aton(route.prefix)),
+            attribute(_RTA_GATEWAY, socket.inet_aton(NEXT_HOP)),
+            attribute(_RTA_OIF, struct.pack("=I", index)),
+            attribute(_RTA_PRIORITY, struct.pack("=I", metric)),
+            attribute(_RTA_METRICS, _TCP_METRICS) if tcp else b"",
+        )
+    )

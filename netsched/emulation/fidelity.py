@@ -26,6 +26,8 @@ MOST_CPU: Final = 0.9
 """Largest share of the processors that a run may use."""
 MOST_PAUSE: Final = 0.1
 """Longest that a process of the run may stand still while it has work, of a stage's completion time."""
+MOST_DARK_APART_S: Final = 1e-3
+"""Most that the median dark time of optical switches may differ from the commanded one."""
 LEAST_CARRIED: Final = 0.99
 """Least share of the flows' bytes that the ports must have seen."""
 
@@ -42,6 +44,7 @@ class Measured:
     due         payload bytes that should have crossed each link, on the wire
     ports       counters of the run
     connections how many were open
+    dark_late   s by which each dark time of an optical switch was longer than commanded
     """
 
     preflight: Floats
@@ -52,6 +55,7 @@ class Measured:
     due: Floats
     ports: Readings
     connections: int
+    dark_late: Floats
 
 
 def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
@@ -85,6 +89,12 @@ def verdict(seen: Measured, scale: float, stage_s: float) -> dict[str, Any]:
         reasons.append(f"a port saw {carried:.0%} of the bytes of its flows, {LEAST_CARRIED:.0%} is needed")
     if direct := int(seen.ports.direct_packets.sum()):
         reasons.append(f"{direct} packets went around the queues of a port")
+    apart = float(np.median(seen.dark_late)) if len(seen.dark_late) else 0.0
+    if abs(apart) > MOST_DARK_APART_S:
+        reasons.append(
+            f"dark times of optical switches were {apart * 1e3:+.1f} ms off (median), "
+            f"{MOST_DARK_APART_S * 1e3:g} ms is allowed"
+        )
     found: dict[str, Any] = {
         "valid": not reasons,
         "reasons": reasons,

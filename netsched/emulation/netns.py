@@ -32,6 +32,8 @@ ANY_NODE: Final = {
 
 SWITCH: Final = {"ipv4/ip_forward": "1", **ANY_NODE}
 
+OPTICAL: Final = {"ipv4/ip_forward": "0", **ANY_NODE}
+
 HOST: Final = {
     "ipv4/ip_forward": "0",
     **ANY_NODE,

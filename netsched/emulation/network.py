@@ -19,7 +19,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netsched import qdisc
-from netsched.emulation import addresses, configure, netns, queues, wiring
+from netsched.emulation import addresses, configure, netns, queues, redirects, wiring
 from netsched.emulation.nodes import RoutedMininet
 from netsched.emulation.queues import Readings
 from netsched.emulation.wiring import Wire
@@ -142,6 +142,7 @@ def emulated_network(
         network.mechanisms = {
             "priority": qdisc.MECHANISM,
             "switch": "network namespace, IPv4 forwarding by destination and path",
+            **({"optical_switch": redirects.MECHANISM} if "ocs" in fabric.kinds else {}),
             "tcp": f"{configure.CONGESTION_CONTROL}, least retransmission timeout {configure.RTO_MIN_MS} ms",
             "segmentation": "none (gso_max_segs 1)",
             "scale": scale,
@@ -171,9 +172,10 @@ def _configure(network: EmulatedNetwork) -> None:
             configure.set_up(link, index["lo"])
             for wire in wires_of.get(node, []):
                 configure.set_up(link, port_of[wire.link], wiring.MTU)
-                configure.add_neighbour(link, port_of[wire.link], wire.peer_mac)
+                if fabric.kinds[ordinal] != "ocs":
+                    configure.add_neighbour(link, port_of[wire.link], wire.peer_mac)
             if is_host:
-                own = [addresses.address(ordinal, path) for path in range(fabric.n_paths)]
+                own = [addresses.address(ordinal, path) for path in range(len(hops))]
                 configure.add_addresses(link, port_of[wires_of[node][0].link], own)
             configure.add_routes(link, addresses.routes(hops[:, :, ordinal]), port_of, tcp=is_host)
     _wait_until_up(network.wires)

@@ -8,6 +8,7 @@ object model and its namespaces, and leave configuration to netlink (`network.py
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mininet.link import Intf, Link
@@ -19,6 +20,10 @@ from netsched.emulation import netns
 from netsched.errors import CapabilityError
 
 _FIRST_INDEX: Final = 1000
+
+OPTICAL_MAC: Final = "02:01:00:00:00:00"
+"""Of every port that is cabled to an optical switch. Light is not addressed to the port at which it comes
+out: what leaves one of these ports must be welcome at any other."""
 
 
 class _Quiet:
@@ -43,15 +48,16 @@ class EmulatedHost(_Quiet, Node):  # type: ignore[misc]
             netns.set_parameters(netns.HOST)
 
 
-class RouterSwitch(_Quiet, Switch):  # type: ignore[misc]
-    """A packet switch: a network namespace that forwards by destination address. No OpenFlow, no bridge."""
+class _NamespaceSwitch(_Quiet, Switch):  # type: ignore[misc]
+    """A switch that is a namespace with these kernel parameters and nothing else: no OpenFlow, no bridge."""
 
     controlIntf = None  # noqa: N815
+    parameters: Mapping[str, str] = {}
 
     def __init__(self, name: str, **params: Any) -> None:
         super().__init__(name, **{**params, "inNamespace": True})
         with netns.entered(self.pid):
-            netns.set_parameters(netns.SWITCH)
+            netns.set_parameters(self.parameters)
 
     def defaultDpid(self, dpid: str | None = None) -> str:  # noqa: N802
         return dpid or ""
@@ -61,6 +67,22 @@ class RouterSwitch(_Quiet, Switch):  # type: ignore[misc]
 
     def stop(self, deleteIntfs: bool = False) -> None:  # noqa: N803
         return
+
+
+class RouterSwitch(_NamespaceSwitch):
+    """A packet switch: forwards by destination address."""
+
+    parameters = netns.SWITCH
+
+
+class OpticalSwitch(_NamespaceSwitch):
+    """An optical switch: `redirects` joins its ports; what no filter redirects is lost."""
+
+    parameters = netns.OPTICAL
+
+
+def _switch(name: str, **params: Any) -> Switch:
+    return (OpticalSwitch if params.get("kind") == "ocs" else RouterSwitch)(name, **params)
 
 
 class PlainPort(Intf):  # type: ignore[misc]
@@ -74,7 +96,11 @@ class VethLink(Link):  # type: ignore[misc]
     """A veth pair whose two ends are born in their nodes' namespaces, one packet per MTU."""
 
     def __init__(self, node1: Node, node2: Node, **params: Any) -> None:
-        super().__init__(node1, node2, **{**params, "intf": PlainPort, "fast": True})
+        own = {**params, "intf": PlainPort, "fast": True}
+        for end, other in (("addr1", node2), ("addr2", node1)):
+            if isinstance(other, OpticalSwitch):
+                own[end] = OPTICAL_MAC
+        super().__init__(node1, node2, **own)
 
     def makeIntfPair(  # noqa: N802
         self,
@@ -88,7 +114,8 @@ class VethLink(Link):  # type: ignore[misc]
     ) -> None:
         # index: where both ends have the same number in their namespaces, as is usual, the kernel takes
         # the pair for no pair and may notice its carrier a second late; MACs number our interfaces anyway.
-        index = _FIRST_INDEX + int(addr1.replace(":", "")[-6:], 16)
+        number = addr2 if addr1 == OPTICAL_MAC else addr1
+        index = _FIRST_INDEX + int(number.replace(":", "")[-6:], 16)
         # gso_max_segs: otherwise TCP hands 64 KB super-packets to the queues, and at 100 Mbit/s each of
         # them holds a port for 5 ms, whatever more urgent packet waits.
         one = {"ifname": intfname1, "net_ns_pid": node1.pid, "address": addr1, "gso_max_segs": 1}
@@ -109,7 +136,7 @@ class RoutedMininet(Mininet):  # type: ignore[misc]
         Mininet.inited = True
         self._macs = 0
         super().__init__(
-            topo=topo, host=EmulatedHost, switch=RouterSwitch, link=VethLink, controller=None, build=True
+            topo=topo, host=EmulatedHost, switch=_switch, link=VethLink, controller=None, build=True
         )
 
     def randMac(self) -> str:  # noqa: N802

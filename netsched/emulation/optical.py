@@ -1,10 +1,11 @@
 """Optical switches in real time: a process that sets matchings when it is told to, with their dark times.
 
-    python -m netsched.emulation.optical CONTROL_FD CONFIG_JSON
+    python -m netsched.emulation.optical CONTROL_FD CONFIG_FILE
 
-It does nothing else, so that what it measures of itself is what the network's ports see: a command's
-changed ports go dark at once (all ports where a switch is all-stop), and have light again `delay` seconds
-later. A port that is told to change while it is dark begins its dark time anew.
+It does nothing else, so that what it measures of itself is what the network's ports see. The ports that a
+command changes (all ports where a switch is all-stop) lose the routes over them and go dark at once; `delay`
+seconds later they have light again, and routes. A port that is told to change while it is dark begins its
+dark time anew.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from netsched.emulation import redirects
+from netsched.emulation.detours import Detours, End
 from netsched.emulation.redirects import DARK, Ports
 from netsched.errors import EmulationError, NetschedError
 from netsched.netlink import Netlink, open_netns
 
+_BATCH: Final = 32
+"""Steps of a message."""
 _SOON_S: Final = 1e-3
 """Closer than this to what is due next, the process listens to nobody: it must not be late."""
 
@@ -35,6 +40,7 @@ class OpticalSwitch:
     node      its name in the fabric
     pid       the process that holds its network namespace
     ports     the interface of each port
+    ends      the end of the optical network (ordinal) at which the port's cable begins
     delay     seconds for which the ports of a change are dark
     all_stop  a change darkens all ports, and not only those that change
     """
@@ -42,6 +48,7 @@ class OpticalSwitch:
     node: str
     pid: int
     ports: tuple[str, ...]
+    ends: tuple[int, ...]
     delay: float
     all_stop: bool
 
@@ -73,6 +80,18 @@ class Switching:
         return self.light - self.dark
 
 
+@dataclass(frozen=True)
+class State:
+    """All switches at a time: their matchings as read from the kernel, and what their circuits have been.
+
+    `lit_s` and `dark_s` are seconds with light and without it but waiting for it, added up over all circuits.
+    """
+
+    matchings: tuple[tuple[int, ...], ...]
+    lit_s: float
+    dark_s: float
+
+
 def check_matching(ports: int, out: Sequence[int]) -> None:
     """EmulationError unless `out` names, per port, another port or `DARK`, and none twice."""
     lit = [target for target in out if target != DARK]
@@ -98,16 +117,32 @@ class _State:
     lost: int = 0
     commanded: float = 0.0
     dark: float = 0.0
+    since: dict[int, float] = field(default_factory=dict)
+    lit_s: float = 0.0
+    dark_s: float = 0.0
+
+    def settle(self, ports: Iterable[int], now: float) -> None:
+        """Count the seconds that these ports have had light, or have waited for it; they begin anew now."""
+        for port in ports:
+            spent = now - self.since.pop(port, now)
+            if port in self.lit:
+                self.lit_s += spent
+            else:
+                self.dark_s += spent
+            if self.out[port] != DARK:
+                self.since[port] = now
 
 
 class Optics:
     """The switches of a network, dark at first. Times are CLOCK_MONOTONIC seconds."""
 
-    def __init__(self, switches: Sequence[OpticalSwitch]) -> None:
+    def __init__(self, switches: Sequence[OpticalSwitch], ends: Sequence[End] = ()) -> None:
         self._states = [_open(switch) for switch in switches]
+        self._detours = Detours(ends)
         self.done: list[Switching] = []
 
     def close(self) -> None:
+        self._detours.close()
         for state in self._states:
             state.link.close()
 
@@ -121,11 +156,13 @@ class Optics:
             return
         stopped = range(len(state.ports)) if state.switch.all_stop else changed
         dark = sorted(state.lit.intersection(stopped))
-        state.lit.difference_update(dark)
         state.commanded = at
+        self._lead(without=(switch, dark))
         if state.switch.delay > 0:
             redirects.change(state.link, state.ports, dark, [])
         state.dark = time.monotonic()
+        state.settle(stopped, state.dark)
+        state.lit.difference_update(dark)
         for port in stopped:
             state.due.pop(port, None)
             if out[port] != DARK:
@@ -143,20 +180,38 @@ class Optics:
                 self._light(number, ready, [])
         return min((at for state in self._states for at in state.due.values()), default=math.inf)
 
-    def matching(self, switch: int) -> tuple[int, ...]:
-        """What the kernel has now."""
-        state = self._states[switch]
-        return redirects.read_back(state.link, state.ports)
+    def state(self) -> State:
+        """What the kernel has now, and the seconds so far."""
+        now = time.monotonic()
+        for state in self._states:
+            state.settle(list(state.since), now)
+        return State(
+            matchings=tuple(redirects.read_back(state.link, state.ports) for state in self._states),
+            lit_s=sum(state.lit_s for state in self._states),
+            dark_s=sum(state.dark_s for state in self._states),
+        )
 
     def _light(self, number: int, ready: list[int], darken: list[int]) -> None:
         state = self._states[number]
         began = time.monotonic()
         redirects.change(state.link, state.ports, darken, [(port, state.out[port]) for port in ready])
         finished = time.monotonic()
+        state.settle(ready, finished)
         state.lit.update(ready)
         for port in ready:
             del state.due[port]
+        self._lead()
         self._note(number, len(ready), began, finished)
+
+    def _lead(self, without: tuple[int, Sequence[int]] = (0, ())) -> None:
+        """Routes over the circuits that have light, and over no others. `without`: ports about to lose it."""
+        ways: dict[tuple[int, int], list[int]] = {}
+        for number, state in enumerate(self._states):
+            ends = state.switch.ends
+            gone = without[1] if number == without[0] else ()
+            for port in sorted(state.lit.difference(gone)):
+                ways.setdefault((ends[port], ends[state.out[port]]), []).append(number)
+        self._detours.set(ways)
 
     def _note(self, number: int, ports: int, light: float, finished: float) -> None:
         state = self._states[number]
@@ -177,27 +232,30 @@ def _open(switch: OpticalSwitch) -> _State:
 
 
 class Remote:
-    """The program's end of the process: tell it what to set, hear what became of it."""
+    """The program's end of the process: tells it what to set, hears what became of it; `log` has all that."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
+        self.log: list[Switching] = []
 
     def command(self, steps: Sequence[tuple[float, Sequence[Sequence[int]]]]) -> None:
-        """Forget what has not begun; at each time (s, CLOCK_MONOTONIC) set the matching of each switch."""
-        self.control.sendall(
-            json.dumps({"steps": [[at, list(map(list, out))] for at, out in steps]}).encode()
-        )
+        """At each time (s, CLOCK_MONOTONIC, ascending) set the matching of each switch.
 
-    def matchings(self) -> list[tuple[int, ...]]:
-        """What the kernel has now, per switch. Only while nothing else is expected."""
+        What was to happen from the first of these times on is forgotten.
+        """
+        rows = [[at, [list(out) for out in matchings]] for at, matchings in steps]
+        for first in range(0, len(rows), _BATCH):
+            self.control.sendall(json.dumps({"steps": rows[first : first + _BATCH]}).encode())
+
+    def read(self) -> State:
+        """The switches' state now."""
         self.control.sendall(json.dumps({"read": True}).encode())
-        while True:
-            answer = self.receive()
-            if "matchings" in answer:
-                return [tuple(out) for out in answer["matchings"]]
+        while "state" not in (message := self.hear()):
+            pass
+        return State(**message["state"] | {"matchings": tuple(map(tuple, message["state"]["matchings"]))})
 
-    def receive(self) -> dict[str, Any]:
-        """The next message: {"switchings": [...]}, {"matchings": [...]} or {"ready": true}.
+    def hear(self) -> dict[str, Any]:
+        """Take the next message: it has "switchings" (which go to `log`), "state" or "ready".
 
         EmulationError if the process says that it failed, or has ended.
         """
@@ -207,18 +265,11 @@ class Remote:
         message: dict[str, Any] = json.loads(packet)
         if "failed" in message:
             raise EmulationError(f"optical switches: {message['failed']}")
+        self.log += [Switching(**row) for row in message.get("switchings", ())]
         return message
 
-    def switchings(self) -> list[Switching]:
-        """What has happened since the last call, for a caller that waits for nothing else."""
-        return switchings_of(self.receive())
 
-
-def switchings_of(message: dict[str, Any]) -> list[Switching]:
-    return [Switching(**row) for row in message.get("switchings", [])]
-
-
-def serve(control: socket.socket, optics: Optics, count: int) -> None:
+def serve(control: socket.socket, optics: Optics) -> None:
     """Carry out what comes over `control` until its other end closes."""
     control.sendall(json.dumps({"ready": True}).encode())
     steps: list[tuple[float, list[list[int]]]] = []
@@ -245,22 +296,38 @@ def serve(control: socket.socket, optics: Optics, count: int) -> None:
                 return
             asked = json.loads(packet)
             if "steps" in asked:
-                steps = [(at, out) for at, out in asked["steps"]]
+                new = [(at, out) for at, out in asked["steps"]]
+                steps = [step for step in steps if step[0] < new[0][0]] + new
             if "read" in asked:
-                found = [optics.matching(switch) for switch in range(count)]
-                control.sendall(json.dumps({"matchings": found}).encode())
+                control.sendall(json.dumps({"state": asdict(optics.state())}).encode())
 
 
-def main(control_fd: int, config: list[dict[str, Any]]) -> int:
+def write_config(path: Path, switches: Sequence[OpticalSwitch], ends: Sequence[End]) -> None:
+    """What the process is to be started with."""
+    config = {"switches": [asdict(each) for each in switches], "ends": [asdict(each) for each in ends]}
+    path.write_text(json.dumps(config))
+
+
+def main(control_fd: int, config: Path) -> int:
     control = socket.socket(fileno=control_fd)
+    described = json.loads(config.read_text())
     try:
-        switches = [OpticalSwitch(**{**each, "ports": tuple(each["ports"])}) for each in config]
-        serve(control, Optics(switches), len(switches))
+        switches = [OpticalSwitch(**_tuples(each)) for each in described["switches"]]
+        serve(control, Optics(switches, [End(**_tuples(each)) for each in described["ends"]]))
     except NetschedError as error:
         control.sendall(json.dumps({"failed": str(error)}).encode())
         return error.exit_code
     return 0
 
 
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has lists only."""
+
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    return {key: frozen(value) for key, value in values.items()}
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), json.loads(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

@@ -19,6 +19,7 @@ import numpy as np
 from netsched import ledger as books
 from netsched.control import Cadence, check_sockets, decide, interim_class
 from netsched.emulation import wire
+from netsched.emulation.circuits import Controller
 from netsched.errors import EmulationError, PolicyError
 from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
 from netsched.observe import Static, view
@@ -34,7 +35,10 @@ _STALL_S: Final = 20.0
 
 @dataclass
 class Play:
-    """One run in progress. Arrays have one value per flow; times are seconds since `zero` (monotonic)."""
+    """One run in progress. Arrays have one value per flow; times are seconds since `zero` (monotonic).
+
+    `way` is the number that says a flow's way in its destination's address (`addresses.routed_as`).
+    """
 
     policy: Policy
     fixed: Static
@@ -42,6 +46,7 @@ class Play:
     ledger: books.Ledger
     control: tuple[socket.socket, ...]
     address: Ints
+    way: Ints
     scale: float
     wire_bytes: Ints
     arrived: Ints
@@ -60,6 +65,7 @@ class Play:
     last_news: float = 0.0
     since: float = np.inf
     reports: Reports | None = None
+    circuits: Controller | None = None
 
     @property
     def now(self) -> float:
@@ -72,12 +78,15 @@ def begin(
     cadence: Cadence,
     control: tuple[socket.socket, ...],
     address: Ints,
+    way: Ints,
     scale: float,
     reports: Reports | None = None,
+    circuits: Controller | None = None,
 ) -> Play:
-    """A run that has not begun. `address[host, path]` is the IPv4 address, as a number, that names both.
+    """A run that has not begun. `address[host, way]` is the IPv4 address, as a number, that names both.
 
-    `reports` are what the coordinator goes by, None where it sees what receivers have counted.
+    `reports` are what the coordinator goes by, None where it sees what receivers have counted. `circuits`
+    is there where the fabric has optical switches.
     """
     workload = fixed.workload
     n = workload.n_flows
@@ -88,6 +97,7 @@ def begin(
         ledger=books.open_ledger(workload, fixed.routes.local),
         control=control,
         address=address,
+        way=way,
         scale=scale,
         wire_bytes=np.array([wire.wire_size(size, scale) for size in workload.flows.size.tolist()], np.int64),
         arrived=np.zeros(n, np.int64),
@@ -96,6 +106,7 @@ def begin(
         order=np.zeros(n, np.int64),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         reports=reports,
+        circuits=circuits,
     )
 
 
@@ -106,12 +117,17 @@ def perform(play: Play, horizon: float, progress: Callable[[Standing], None]) ->
     for end in play.control:
         end.setblocking(True)
         ears.register(end.fileno(), select.EPOLLIN)
-    play.zero = time.monotonic()
+    if play.circuits is not None:
+        ears.register(play.circuits.remote.control.fileno(), select.EPOLLIN)
+        play.circuits.begin()
+    play.zero = time.monotonic() if play.circuits is None else play.circuits.zero
     next_progress = 0.0
     while play.ledger.count[books.NODES_LEFT] and play.now < horizon:
         wake = min(horizon, books.next_timer(play.ledger), play.cadence.due(), *_alarms(play))
         if play.reports is not None:
             wake = min(wake, play.reports.due())
+        if play.circuits is not None:
+            wake = min(wake, play.circuits.due(play.ledger))
         timeout = min(_PROGRESS_S, max(0.0, wake - play.now))
         asked = play.now
         packets = ears.poll(timeout)
@@ -119,7 +135,10 @@ def perform(play: Play, horizon: float, progress: Callable[[Standing], None]) ->
         if not packets:
             play.pause = max(play.pause, woken - asked - timeout)
         for fd, _ in packets:
-            _hear(play, host_of[fd])
+            if fd in host_of:
+                _hear(play, host_of[fd])
+            elif play.circuits is not None:
+                play.circuits.remote.hear()
         now = play.now
         late = books.fire_due(play.ledger, now)
         if len(late):
@@ -186,6 +205,8 @@ def _release(play: Play, now: float) -> None:
         play.reports.make(now, lambda: _report(play))
     play.order[fresh] = play.started + np.arange(len(fresh))
     play.started += len(fresh)
+    if play.circuits is not None:
+        _switch(play, play.circuits, fresh, now, happened)
     if play.policy.local:
         if len(fresh):
             _apply(play, fresh, _decide(play, fresh, now, happened), now)
@@ -195,6 +216,25 @@ def _release(play: Play, now: float) -> None:
     for at, flow in [entry for entry in play.held if entry[0] <= now]:
         play.held.remove((at, flow))
         _send_starts(play, np.array([flow]))
+
+
+def _switch(play: Play, circuits: Controller, fresh: Ints, now: float, happened: Event) -> None:
+    """Have circuits set, and stop or let go the flows whose circuit has gone or come."""
+    active = books.sweep(play.ledger).copy()
+    size = play.fixed.workload.flows.size
+    left: Floats = size * (1.0 - play.arrived / play.wire_bytes)
+    changed = circuits.step(play.fixed, play.ledger, active, left, now, happened)
+    # Those that have not been sent off yet are told with their start.
+    under_way = np.setdiff1d(changed, fresh)
+    under_way = under_way[play.cls[under_way] >= 0]
+    _send_changes(play, np.setdiff1d(under_way, [flow for _, flow in play.held]))
+
+
+def _caps(play: Play, flows: Ints) -> Floats:
+    """What endpoints are told: a flow that waits for a circuit may send nothing."""
+    return (
+        play.cap[flows] if play.circuits is None else np.where(play.circuits.held[flows], 0, play.cap[flows])
+    )
 
 
 def _sent(play: Play, flows: Ints) -> Floats:
@@ -280,15 +320,15 @@ def _send_starts(play: Play, flows: Ints) -> None:
     records = np.zeros(len(flows), wire.START_RECORD)
     records["flow"], records["order"] = flows, play.order[flows]
     records["lane"] = routes.lane[flows]
-    records["dst"] = play.address[columns.dst[flows], routes.index[flows]]
+    records["dst"] = play.address[columns.dst[flows], play.way[flows]]
     records["cls"], records["bytes"] = play.cls[flows], play.wire_bytes[flows]
-    records["cap"] = play.cap[flows]
+    records["cap"] = _caps(play, flows)
     _to_sources(play, wire.START, flows, records)
 
 
 def _send_changes(play: Play, flows: Ints) -> None:
     records = np.zeros(len(flows), wire.CHANGE_RECORD)
-    records["flow"], records["cls"], records["cap"] = flows, play.cls[flows], play.cap[flows]
+    records["flow"], records["cls"], records["cap"] = flows, play.cls[flows], _caps(play, flows)
     _to_sources(play, wire.CHANGE, flows, records)
 
 

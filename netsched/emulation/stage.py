@@ -13,15 +13,18 @@ import yaml
 from netsched import ledger as books
 from netsched import scenario as scenarios
 from netsched.control import Cadence, decide
-from netsched.emulation import crew, fidelity, machine, preflight, wire
+from netsched.emulation import crew, fidelity, light, machine, preflight, wire
 from netsched.emulation import play as realtime
-from netsched.emulation.addresses import address
+from netsched.emulation.addresses import address, routed_as
 from netsched.emulation.channel import Channel, Message
+from netsched.emulation.circuits import Controller, controller
 from netsched.emulation.enclosure import SCRATCH
 from netsched.emulation.network import EmulatedNetwork, emulated_network
+from netsched.emulation.wiring import framing
 from netsched.errors import EmulationError
 from netsched.fabric import Fabric
 from netsched.model import (
+    Circuits,
     Connections,
     Control,
     Emulation,
@@ -35,6 +38,7 @@ from netsched.model import (
     Workload,
 )
 from netsched.observe import Static, static, view
+from netsched.optics import Optics, choices, optics_of
 from netsched.policies.fair import Fair
 from netsched.profiles import profiles_for
 from netsched.reports import generator, reports_for
@@ -47,13 +51,14 @@ _MOST_OPENED: Final = 4000
 
 @dataclass(frozen=True)
 class Cast:
-    """What a run is made of, once the network stands."""
+    """What a run is made of, once the network stands. `optics`: of a fabric with optical switches."""
 
     fabric: Fabric
     crew: crew.Crew
     address: Ints
     queues: int
     emulation: Emulation
+    optics: Optics | None
 
 
 def perform(channel: Channel, request: Message) -> Message:
@@ -76,13 +81,15 @@ def perform(channel: Channel, request: Message) -> Message:
             queued=per_pair,
             chunk=emulation.chunk,
             scale=emulation.scale,
-            progress=not policy.local,
+            progress=not policy.local or ready.circuits is not None,
             nap=NAP_S,
         )
-        cast = Cast(built.fabric, hands, _addresses(built.fabric), queues, emulation)
+        optics = optics_of(built.fabric)
+        cast = Cast(built.fabric, hands, _addresses(built.fabric), queues, emulation, optics)
         reached = _preflight(cast)
         fixed = _fixed(workload, built.fabric, scenario.transport, queues, policy)
-        _open_connections(cast, policy, fixed, per_pair)
+        way = _ways(cast, fixed, scenario.transport)
+        _open_connections(cast, policy, fixed, way, per_pair)
         control = Control() if policy.local else scenario.control
         play = realtime.begin(
             policy,
@@ -90,8 +97,10 @@ def perform(channel: Channel, request: Message) -> Message:
             Cadence(policy.events, control),
             hands.control,
             cast.address,
+            way,
             emulation.scale,
             reports_for(policy, control, workload, generator(scenario.seed)),
+            _circuits(net, optics, ready.circuits, workload, scenario.control),
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
 
@@ -116,6 +125,20 @@ def refuse_impossible(scenario: Scenario, workload: Workload) -> tuple[Emulation
     return emulation, scenario.queues
 
 
+def _circuits(
+    net: EmulatedNetwork,
+    optics: Optics | None,
+    circuits: Circuits | None,
+    workload: Workload,
+    control: Control,
+) -> Controller | None:
+    """The controller of the optical switches; None where there are none, or where they stay dark."""
+    if optics is None or circuits is None:
+        return None
+    remote, switches = light.start(net, optics)
+    return controller(circuits, workload, optics, control, remote, switches)
+
+
 def _scenario(source: dict[str, Any], plugins: list[str]) -> Scenario:
     path = SCRATCH / "scenario.yaml"
     path.write_text(yaml.safe_dump(source, sort_keys=False))
@@ -123,14 +146,24 @@ def _scenario(source: dict[str, Any], plugins: list[str]) -> Scenario:
 
 
 def _addresses(fabric: Fabric) -> Ints:
-    """The IPv4 address of every (host, path) as a number."""
+    """The IPv4 address of every host by each way, as a number."""
 
     def number(text: str) -> int:
         a, b, c, d = (int(part) for part in text.split("."))
         return a << 24 | b << 16 | c << 8 | d
 
-    hosts, paths = range(len(fabric.hosts)), range(fabric.n_paths)
+    hosts, paths = range(len(fabric.hosts)), range(fabric.n_paths * max(fabric.kinds.count("ocs"), 1))
     return np.array([[number(address(host, path)) for path in paths] for host in hosts], np.int64)
+
+
+def _ways(cast: Cast, fixed: Static, transport: Transport) -> Ints:
+    """The number of each flow's way, see `addresses.routed_as`."""
+    index = fixed.routes.index
+    if cast.optics is None:
+        return index
+    n_optical = len(cast.optics.nodes)
+    choice = (choices(fixed.workload, transport) % np.uint64(n_optical)).astype(np.int64)
+    return routed_as(index, choice, n_optical)
 
 
 def _fixed(
@@ -154,6 +187,7 @@ def _preflight(cast: Cast) -> Floats:
             Cadence(Event.NONE, Control()),
             cast.crew.control,
             cast.address,
+            _ways(cast, fixed, preflight.TRANSPORT),
             cast.emulation.scale,
         )
         realtime.perform(play, float("inf"), lambda standing: None)
@@ -163,7 +197,7 @@ def _preflight(cast: Cast) -> Floats:
     return best
 
 
-def _open_connections(cast: Cast, policy: Policy, fixed: Static, per_pair: bool) -> None:
+def _open_connections(cast: Cast, policy: Policy, fixed: Static, way: Ints, per_pair: bool) -> None:
     """Make the connections that the run will need, so that no flow waits for a handshake and a tag."""
     flows = np.flatnonzero(fixed.routes.local == 0)
     columns = fixed.workload.flows
@@ -172,7 +206,7 @@ def _open_connections(cast: Cast, policy: Policy, fixed: Static, per_pair: bool)
     seen = view(fixed, ledger, flows, columns.size[flows], 0.0, Event.NONE)
     plan = decide(policy, seen, cast.queues)
     lane = fixed.routes.lane[flows] if per_pair else np.full(len(flows), -1)
-    dst = cast.address[columns.dst[flows], fixed.routes.index[flows]]
+    dst = cast.address[columns.dst[flows], way[flows]]
     keys = np.stack([columns.src[flows], lane, dst], axis=1)
     if policy.local:
         keys = np.unique(np.column_stack([keys, plan.rank]), axis=0)
@@ -207,12 +241,33 @@ def _run(
         timer_late=_joined(play.late),
         report_late=_joined(play.lag),
         pause=max(play.pause, *(s["pause_s"] for s in stats)),
-        due=_on_links(play, play.arrived.astype(np.float64), len(cast.fabric.capacity)),
+        due=_due(play, cast),
         ports=net.readings() - before,
         connections=sum(s["connections"] for s in stats),
+        dark_late=play.circuits.dark_late() if play.circuits else np.zeros(0),
     )
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return _outcome(play, cast, net, seen, ended, own + sum(s["rss_bytes"] for s in stats))
+
+
+def _due(play: realtime.Play, cast: Cast) -> Floats:
+    """Bytes that must have crossed each link; of links that circuits may have spared them, none."""
+    due = _on_links(play, play.arrived.astype(np.float64), len(cast.fabric.capacity))
+    if cast.optics is not None:
+        behind = cast.optics.access[cast.optics.access >= 0]
+        due[np.setdiff1d(np.arange(len(due)), behind)] = 0.0
+    return due
+
+
+def _carried(play: realtime.Play, cast: Cast, seen: fidelity.Measured) -> Floats:
+    """Bytes of the scenario that crossed each link: by the flows' paths, or measured where these change."""
+    size, columns = cast.emulation.scale, play.fixed.workload.flows
+    if cast.optics is None:
+        payload = columns.size * play.arrived / play.wire_bytes
+        return _on_links(play, payload, len(cast.fabric.capacity))
+    # Less the share of acknowledgements, about 2 %, which the ports count with the rest.
+    measured: Floats = seen.ports.bytes.sum(axis=1) / (framing() * size)
+    return measured
 
 
 def _joined(parts: list[Floats]) -> Floats:
@@ -250,8 +305,7 @@ def _outcome(
 ) -> Message:
     n = play.fixed.workload.n_flows
     led = play.ledger
-    size = play.fixed.workload.flows.size
-    payload = size * play.arrived / play.wire_bytes
+    carried = _carried(play, cast, seen)
     return Message(
         "outcome",
         {
@@ -268,6 +322,7 @@ def _outcome(
                 "rate caps": "token bucket per connection, in the sender",
                 "window": f"{crew.WINDOW_S * 1e3:g} ms of the slowest NIC's rate per connection",
                 "chunk_bytes": cast.emulation.chunk,
+                **(play.circuits.readings(carried) if play.circuits else {}),
             },
         },
         {
@@ -276,6 +331,6 @@ def _outcome(
             "flow_class": np.where(play.cls < 0, cast.queues - 1, play.cls),
             "task_start": led.start[n:],
             "task_finish": led.finish[n:],
-            "link_bytes": _on_links(play, payload, len(cast.fabric.capacity)),
+            "link_bytes": carried,
         },
     )

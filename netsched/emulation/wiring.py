@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from netsched import qdisc
+from netsched.emulation.nodes import OPTICAL_MAC
 from netsched.errors import CapabilityError, EmulationError
 from netsched.fabric import Fabric
 from netsched.model import Ints
@@ -41,7 +42,11 @@ def payload_share(mtu: int = MTU) -> float:
 
 @dataclass(frozen=True)
 class Wire:
-    """Fabric link `link`, which leaves `node` by `interface`. `rate` in bytes/s of frames, as HTB counts."""
+    """Fabric link `link`, which leaves `node` by `interface`. `rate` in bytes/s of frames, as HTB counts.
+
+    `peer_mac` is whom a frame over it is for: the port at the other end, or of a cable to an optical switch
+    whatever port is behind that.
+    """
 
     link: int
     node: str
@@ -77,9 +82,9 @@ def wires(net: Any, fabric: Fabric, scale: float, mtu: int = MTU) -> tuple[Wire,
                 f"emulation.scale = {scale:g}: port {interface.name} would have {show_rate(rate)}; "
                 f"a port has {show_rate(qdisc.MIN_RATE)} to {show_rate(qdisc.MAX_RATE)}"
             )
-        found.append(
-            Wire(link, node, net[node].pid, interface.name, interface.mac, _other(interface).mac, round(rate))
-        )
+        to_light = fabric.kinds[int(fabric.link_dst[link])] == "ocs"
+        next_mac = OPTICAL_MAC if to_light else _other(interface).mac
+        found.append(Wire(link, node, net[node].pid, interface.name, interface.mac, next_mac, round(rate)))
     if len(net.links) * 2 != fabric.n_links:
         raise EmulationError(
             f"fabric {fabric.name} has {fabric.n_links // 2} cables, its Topo {len(net.links)}: "
@@ -97,13 +102,8 @@ def check(fabric: Fabric, delay: str, netem: bool) -> dict[str, str]:
     """Refuses what this emulation would not do; returns the entries of `mechanisms` about it.
 
     `delay` is the scenario's emulation.delay, `netem` whether the kernel has it. CapabilityError for link
-    delays unless "best-effort", EmulationError for an optical switch.
+    delays unless "best-effort".
     """
-    if "ocs" in fabric.kinds:
-        node = fabric.nodes[fabric.kinds.index("ocs")]
-        raise EmulationError(
-            f"fabric {fabric.name}: {node} is an optical switch (ocs), which is not emulated yet"
-        )
     slowest = float(fabric.delay.max(initial=0.0))
     if slowest == 0:
         return {"delay": "none asked"}
@@ -129,9 +129,12 @@ def by_node(all_wires: tuple[Wire, ...]) -> dict[str, list[Wire]]:
 
 
 def next_hops(fabric: Fabric) -> Ints:
-    """Link by which a node sends to (host, path), -1 at that host: int64 of shape (paths, hosts, nodes)."""
+    """Link by which a node sends to (host, path), -1 at that host: int64 of shape (paths, hosts, nodes).
+
+    Over packet switches: of the addresses that differ by circuits only, all go the same way.
+    """
     table = np.empty((fabric.n_paths, len(fabric.hosts), len(fabric.nodes)), np.int64)
     for path in range(fabric.n_paths):
         for host in range(len(fabric.hosts)):
             table[path, host] = fabric.next_hops(host, path)
-    return table
+    return np.repeat(table, max(fabric.kinds.count("ocs"), 1), axis=0)

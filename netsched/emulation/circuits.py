@@ -1,0 +1,156 @@
+"""The scheduler of optical circuits in a run: asked in real time, about what receivers have counted.
+
+The same object as in the simulator, through the same gate, and what has been commanded is kept by the same
+model. That says where each flow should be; what really happens is up to the process that sets the switches
+(`optical`), which is told when to set what, and says afterwards when it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from netsched.circuits import decide
+from netsched.control import Cadence
+from netsched.crossconnect import CrossConnect
+from netsched.emulation import light
+from netsched.emulation.optical import OpticalSwitch, Remote
+from netsched.errors import EmulationError
+from netsched.ledger import ACTIVE_LIST, Ledger
+from netsched.model import Circuits, Control, Event, Floats, Ints, Workload
+from netsched.observe import Static
+from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
+from netsched.optics import Optics
+
+
+@dataclass
+class Controller:
+    """State of one run. Times are seconds since `zero`, which is CLOCK_MONOTONIC.
+
+    cross  what has been commanded, and which circuits should be up
+    lit    (S, E) the end that each end reaches, as the flows have been told
+    held   (F,) flows that wait for a circuit
+    """
+
+    circuits: Circuits
+    optics: Optics
+    cadence: Cadence
+    cross: CrossConnect
+    pairs: PairsOf
+    remote: Remote
+    switches: Sequence[OpticalSwitch]
+    lit: Ints
+    held: npt.NDArray[np.bool_]
+    zero: float = 0.0
+    decisions: int = 0
+    before: tuple[float, float] = field(default=(0.0, 0.0))
+
+    def begin(self) -> None:
+        """The run starts now; what has happened before is none of it."""
+        state = self.remote.read()
+        self.before = state.lit_s, state.dark_s
+        self.remote.log.clear()
+        self.zero = time.monotonic()
+
+    def due(self, ledger: Ledger) -> float:
+        """When something changes next or the scheduler wants to be asked; inf for never."""
+        asks = self.cadence.due() if ledger.count[ACTIVE_LIST] else np.inf
+        return float(min(asks, self.cross.due()))
+
+    def step(
+        self, fixed: Static, ledger: Ledger, active: Ints, left: Floats, now: float, happened: Event
+    ) -> Ints:
+        """Ask what is to be asked at `now`; the flows of `active` that begin or cease to wait.
+
+        `active`: flows released and not ended, `left` the bytes of all flows that have not arrived.
+        """
+        self.cadence.note(happened)
+        if len(active) and self.cadence.due() <= now:
+            self.cross.advance(now)
+            view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, left, now)
+            plan = decide(self.circuits, view)
+            self.decisions += 1
+            self.cadence.decided(now, plan)
+            if len(plan.hold):
+                self.cross.command(plan, now + self.cadence.control.delay)
+                self.remote.command([(self.zero + at, self._on_ports(out)) for at, out in self.cross.steps])
+        self.cross.advance(now)
+        self.lit = self.cross.up()
+        return self.wait(active)
+
+    def wait(self, flows: Ints) -> Ints:
+        """Those of `flows` that begin or cease to wait for a circuit."""
+        key = self.pairs.key[flows]
+        src, dst = np.divmod(key, self.lit.shape[1])
+        dark = (key >= 0) & ~(self.lit[:, src] == dst).any(axis=0)
+        waits = dark & (self.circuits.without_circuit == "wait")
+        changed = waits != self.held[flows]
+        self.held[flows] = waits
+        told: Ints = flows[changed]
+        return told
+
+    def dark_late(self) -> Floats:
+        """Seconds by which each dark time was longer than commanded, one per change that gave light again."""
+        log, delay = self.remote.log, [switch.delay for switch in self.switches]
+        late = [each.dark_s - delay[each.switch] for each in log if each.light < np.inf]
+        return np.array(late, np.float64)
+
+    def _on_ports(self, out: Ints) -> list[list[int]]:
+        return [light.on_ports(switch, row) for switch, row in zip(self.switches, out, strict=True)]
+
+    def readings(self, carried: Floats) -> dict[str, Any]:
+        """What became of the circuits, for the result's `mechanisms`; measured, but for what is commanded.
+
+        `carried`: payload bytes (of the scenario) that went over each link.
+        """
+        state = self.remote.read()
+        lit, dark = state.lit_s - self.before[0], state.dark_s - self.before[1]
+        down = self.optics.down[self.optics.down >= 0]
+        late = self.dark_late()
+        return {
+            "circuits": self.circuits.name,
+            "circuit_decisions": self.decisions,
+            "circuit_changes": int(self.cross.changes.sum()),
+            "circuit_bytes": float(carried[down].sum()),
+            "circuit_dark_s": dark,
+            "circuit_duty_cycle": lit / (lit + dark) if lit + dark > 0 else None,
+            "circuit_dark_commanded_s": sorted({float(each) for each in self.optics.delay}),
+            "circuit_dark_apart_median_s": float(np.median(late)) if len(late) else None,
+            "circuit_dark_apart_max_s": float(late[np.argmax(np.abs(late))]) if len(late) else None,
+            "circuit_lost_frames": sum(each.lost for each in self.remote.log),
+        }
+
+
+def controller(
+    circuits: Circuits,
+    workload: Workload,
+    optics: Optics,
+    control: Control,
+    remote: Remote,
+    switches: Sequence[OpticalSwitch],
+) -> Controller:
+    """The controller of a run that has not begun, all circuits dark. EmulationError for what it cannot do."""
+    if circuits.hops > 1:
+        raise EmulationError(
+            f"circuits {circuits.name}: ways over up to {circuits.hops} circuits in a row are not emulated: "
+            "set its hops to 1, or use the simulator"
+        )
+    cadence = Cadence(circuits.events, control)
+    cadence.review_at = 0.0
+    cross = CrossConnect(optics)
+    return Controller(
+        circuits=circuits,
+        optics=optics,
+        cadence=cadence,
+        cross=cross,
+        pairs=pairs_of(workload, optics),
+        remote=remote,
+        switches=switches,
+        lit=cross.up(),
+        held=np.zeros(workload.n_flows, bool),
+    )
