@@ -198,6 +198,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    from hostagent.bands import Bands  # noqa: PLC0415
     from hostagent.config import load  # noqa: PLC0415
     from hostagent.hostmarks import HostMarks  # noqa: PLC0415
     from hostagent.queues import Ports  # noqa: PLC0415
@@ -209,7 +210,7 @@ def _plan(options: argparse.Namespace) -> int:
     changes: dict[str, list[str]] = {}
     if config.mode == "mark+queue":
         with open_netns() as link:
-            changes = Ports.of(config, link).plan()
+            changes = Ports.of(config, link).plan() | Bands.of(config, link).plan()
     marks = HostMarks.of(config).plan() if config.marks_by_host else []
     if options.json:
         content = {"mode": config.mode, "dscp_of_class": dscp, "interfaces": changes, "marks": marks}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from hostagent import claim, logs, metrics, sockdiag
+from hostagent.bands import Bands
 from hostagent.hostmarks import HostMarks
 from hostagent.http import Http, Page
 from hostagent.notify import Notifier
@@ -73,15 +74,26 @@ class Agent:
             if config.marks_by_host:
                 stack.enter_context(self._host_marks())
             if config.mode == "mark+queue":
-                self._verbs.ports = Ports.of(config, stack.enter_context(open_netns()))
-                changes = self._verbs.ports.apply()
-                _LOG.info("queues applied", extra=logs.fields({"changes": changes}))
-                stack.callback(self._give_back)
+                self._own_queues(stack)
             ready()
             notifier.ready(f"mode {config.mode}")
             _LOG.info("ready", extra=logs.fields({"mode": config.mode, "socket": config.api.socket}))
             self._loop(server, notifier)
             notifier.stopping()
+
+    def _own_queues(self, stack: contextlib.ExitStack) -> None:
+        """Apply all queues or none; `stack` gives them back."""
+        link = stack.enter_context(open_netns())
+        ports, bands = Ports.of(self.config, link), Bands.of(self.config, link)
+        changes = ports.apply()
+        self._verbs.ports, self._verbs.bands = ports, bands
+        stack.callback(self._give_back)
+        try:
+            changes += bands.apply()
+        except NetschedError:
+            ports.restore()
+            raise
+        _LOG.info("queues applied", extra=logs.fields({"changes": changes}))
 
     @contextlib.contextmanager
     def _host_marks(self) -> Iterator[None]:
@@ -118,8 +130,10 @@ class Agent:
 
     def _resync(self) -> None:
         begin = time.perf_counter()
-        if self._verbs.ports is not None and self._verbs.state != "restored":
-            self._verbs.ports.watch()
+        if self._verbs.state != "restored":
+            for queues in (self._verbs.ports, self._verbs.bands):
+                if queues is not None:
+                    queues.watch()
         host = self._verbs.host if self._verbs.state != "restored" else None
         if host is not None:
             host.watch()
@@ -135,8 +149,10 @@ class Agent:
         self._verbs.counts.resync_s += time.perf_counter() - begin
 
     def _give_back(self) -> None:
-        if self._verbs.ports is not None and self.config.on_stop == "restore":
-            self._verbs.ports.restore()
+        if self.config.on_stop == "restore":
+            for queues in (self._verbs.ports, self._verbs.bands):
+                if queues is not None:
+                    queues.restore()
 
     @contextlib.contextmanager
     def _signals(self, wake_fd: int) -> Iterator[None]:

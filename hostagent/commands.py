@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hostagent import claim, client, export, nftmarks, rdma, verify
+from hostagent import bands, claim, client, export, nft, nftmarks, rdma, verify
 from hostagent.client import AgentError
 from hostagent.protocol import DEFAULT_SOCKET
 from hostagent.queues import DRAIN_S
@@ -86,11 +86,15 @@ def show_export(what: str, config: str) -> Outcome:
     with open_netns() as link:
         there = link.interfaces()
     trees = {}
-    for one in loaded.interfaces:
+    owned = [one for one in loaded.interfaces if one.scheduler == "htb"]
+    for one in owned:
         mtu = there[one.name].mtu if one.name in there else 1500
         trees[one.name] = one.tree(loaded.queues, mtu)
     if what == "nft":
         text = export.nft(trees)
+        mapped = [one.name for one in loaded.interfaces if one.scheduler == "pfifo_fast"]
+        if mapped:
+            text += bands.script(mapped, loaded.queues)
         return Outcome(0, {"ruleset": text}, text.splitlines())
     commands = {name: export.tc(name, tree) for name, tree in trees.items()}
     lines = [shlex.join(argv) for argvs in commands.values() for argv in argvs]
@@ -195,10 +199,9 @@ def verify_listen(where: str, stop: Callable[[], bool], ready: Callable[[], None
 def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
     """Find what a dead agent left in this network namespace, and with `remove` take it away.
 
-    Ours are HTB roots with handle 7a1:, the nft table of marks and the socket at `path` on which nobody
-    listens; BPF programs end with their agent. ClaimedError or
-    AgentError (exit 3) while an agent lives. Exit 1 if something is there and was not removed, 6 if a part
-    could not be removed.
+    Ours are HTB roots with handle 7a1:, the nft tables of marks and of bands, and the socket at `path` on
+    which nobody listens; BPF programs end with their agent. ClaimedError or AgentError (exit 3) while an
+    agent lives. Exit 1 if something is there and was not removed, 6 if a part could not be removed.
     """
     held = claim.take()
     try:
@@ -210,25 +213,25 @@ def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
                 if ports.root_of(link, one.index) == f"htb {MAJOR:x}:"
             }
             wrong = _remove(link, orphans) if remove else {}
-        table = nftmarks.is_there()
-        if table and remove:
-            nftmarks.remove()
+        tables = [one for one in (nftmarks.TABLE, bands.TABLE) if nft.is_there(one)]
+        for table in tables if remove else ():
+            nft.remove(table)
         if dead and remove:
             Path(path).unlink(missing_ok=True)
     finally:
         held.close()
     done = "removed" if remove else "left behind; cleanup --orphans removes it"
     lines = [f"{name}: queues {wrong.get(name) or done}" for name in orphans]
-    lines += [f"nft table inet {nftmarks.TABLE}: {done}"] if table else []
+    lines += [f"nft table inet {table}: {done}" for table in tables]
     lines += [f"{path}: socket of a dead agent {done}"] if dead else []
     content = {
         "interfaces": list(orphans),
-        "table": nftmarks.TABLE if table else "",
+        "tables": tables,
         "socket": path if dead else "",
         "failed": wrong,
         "removed": remove,
     }
-    code = 6 if wrong else 1 if (orphans or table or dead) and not remove else 0
+    code = 6 if wrong else 1 if (orphans or tables or dead) and not remove else 0
     return Outcome(code, content, lines or ["nothing of ours is left"])
 
 

@@ -67,16 +67,31 @@ class _Strict(BaseModel):
 
 
 class Interface(_Strict):
-    """One port whose queues the agent owns. `rate` bytes/s, `floor` a fraction, `limit` bytes, `burst` s."""
+    """One port. `rate` bytes/s, `floor` a fraction, `limit` bytes, `burst` s: all of them of scheduler htb.
 
-    name: Annotated[StrictStr, Field(pattern=r"^[^\s/]{1,15}$")]
-    rate: Rate
+    scheduler  htb: the agent owns the queues; pfifo_fast: it sorts into the kernel's own
+    """
+
+    name: Annotated[StrictStr, Field(pattern=r"^[^\s/\"]{1,15}$")]
+    scheduler: Literal["htb", "pfifo_fast"] = "htb"
+    rate: Rate | None = None
     floor: Annotated[float, BeforeValidator(_share)] = 0.001
     limit: Size | None = None
     burst: Duration = 1e-3
 
+    @check(mode="after")
+    def _fits_scheduler(self) -> Interface:
+        if self.scheduler == "htb" and self.rate is None:
+            raise ValueError("rate: missing: scheduler htb needs the port's rate, such as 10Gbit/s")
+        given = sorted(self.model_fields_set & {"rate", "floor", "limit", "burst"})
+        if self.scheduler == "pfifo_fast" and given:
+            raise ValueError(f"{given[0]}: scheduler pfifo_fast has none: it goes at the NIC's own rate")
+        return self
+
     def tree(self, queues: int, mtu: int) -> Tree:
-        """The port as it should be. QueueError if its values do not fit together."""
+        """The port as it should be, with scheduler htb. QueueError if its values do not fit together."""
+        if self.rate is None:
+            raise QueueError("rate: scheduler pfifo_fast has no tree")
         limit = None if self.limit is None else round(self.limit)
         frame = mtu + _ETHERNET_HEADER
         return port(self.rate, queues, floor=self.floor, limit=limit, burst_s=self.burst, frame=frame)
@@ -183,6 +198,8 @@ class Config(_Strict):
         if self.resync < 1:
             wrong.append(f"resync = {self.resync:g} s: 1 s or more")
         for at, interface in enumerate(self.interfaces):
+            if interface.scheduler != "htb":
+                continue
             try:
                 interface.tree(self.queues, mtu=1500)
             except QueueError as error:

@@ -9,44 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from hostagent import nft
 from hostagent.cgroups import Cgroup
+from hostagent.nft import NftError
 from hostagent.sockdiag import Found
 from netsched import marking
-from netsched.errors import CapabilityError, NetschedError
+from netsched.errors import CapabilityError
 
 TABLE: Final = "netsched_marks"
 _SET: Final = re.compile(r"c([0-9])v([46])")
 CHAIN: Final = "marks"
-_TIMEOUT_S: Final = 20.0
 _OPTIONS: Final = "CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET, CONFIG_NFT_SOCKET and CONFIG_SOCK_CGROUP_DATA"
 
 Flow = tuple[str, tuple[str, int], tuple[str, int]]
 """("4" or "6", local end, peer's end)."""
-
-
-class NftError(NetschedError):
-    """nft refused; the message is its first line."""
-
-
-def _nft(*argv: str, script: str | None = None) -> str:
-    """What `nft` prints. NftError if it refuses, CapabilityError if it is not there."""
-    program = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin")
-    if program is None:
-        raise CapabilityError("nft is not installed: apt-get install nftables")
-    done = subprocess.run(
-        [program, *argv], input=script, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
-        if "Operation not permitted" in done.stderr:
-            raise CapabilityError("nft: CAP_NET_ADMIN is needed: run as root")
-        raise NftError(f"nft: {lines[0].partition('Error: ')[2] or lines[0]}")
-    return done.stdout
 
 
 class NftMarks:
@@ -96,7 +75,7 @@ class NftMarks:
         CapabilityError naming what is missing.
         """
         try:
-            _nft("-c", "-f", "-", script=self.script())
+            nft.run("-c", "-f", "-", script=self.script())
         except NftError as error:
             raise CapabilityError(f"{error}: a kernel with {_OPTIONS} is needed") from None
 
@@ -130,10 +109,7 @@ class NftMarks:
 
     def read_back(self) -> str:
         """The table as the kernel has it, without its entries; "" if it is not there."""
-        try:
-            return _nft("-s", "-t", "list", "table", "inet", TABLE)
-        except NftError:
-            return ""
+        return nft.listed(TABLE)
 
     def add(self, cls: int, found: Sequence[Found]) -> None:
         """Mark these connections from now on. NftError if the kernel refuses; then none is."""
@@ -193,12 +169,10 @@ class NftMarks:
 
     def _do(self, script: str) -> None:
         self.operations += 1
-        _nft("-f", "-", script=script)
+        nft.run("-f", "-", script=script)
 
     def _dscp(self, cls: int) -> str:
-        """The code point as nft lists it: by its name where it has one."""
-        dscp = marking.dscp_of(cls, self._queues)
-        return marking.NAMES[dscp].lower() if dscp in marking.NAMES else f"0x{dscp:02x}"
+        return nft.dscp_name(marking.dscp_of(cls, self._queues))
 
 
 def _flow(found: Found) -> Flow:
@@ -209,7 +183,7 @@ def _flow(found: Found) -> Flow:
 def _entries(queues: int) -> dict[Flow, int]:
     """The connections in the table's sets, each with its class; {} if the table is not there."""
     try:
-        listed = json.loads(_nft("-j", "list", "table", "inet", TABLE))
+        listed = json.loads(nft.run("-j", "list", "table", "inet", TABLE))
     except (NftError, ValueError):
         return {}
     found: dict[Flow, int] = {}
@@ -224,16 +198,10 @@ def _entries(queues: int) -> dict[Flow, int]:
 
 
 def is_there() -> bool:
-    """Whether a table of an agent is in this network namespace; False where there is no nft to look with."""
-    try:
-        return f"table inet {TABLE}" in _nft("list", "tables", "inet").splitlines()
-    except (NftError, CapabilityError):
-        return False
+    """Whether a table of an agent is in this network namespace."""
+    return nft.is_there(TABLE)
 
 
 def remove() -> bool:
     """Take the table away whoever made it; False if it was not there."""
-    if not is_there():
-        return False
-    _nft("delete", "table", "inet", TABLE)
-    return True
+    return nft.remove(TABLE)

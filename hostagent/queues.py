@@ -56,6 +56,8 @@ class Ports:
         links, wrong = link.interfaces(), []
         made = cls(link)
         for interface in config.interfaces:
+            if interface.scheduler != "htb":
+                continue
             name = interface.name
             found = links.get(name)
             if found is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from hostagent import ladder, protocol, sockdiag
+from hostagent.bands import Bands
 from hostagent.follower import Follower
 from hostagent.hostmarks import HostMarks
 from hostagent.ledger import Record
@@ -38,8 +39,10 @@ class Verbs:
     def __init__(self, config: Config, connections: Callable[[], list[Connection]]) -> None:
         self.config = config
         self.ports: Ports | None = None
+        self.bands: Bands | None = None
         self.host: HostMarks | None = None
         self.state: State = "serving"
+        self._was_restored = False
         self.counts = Counts()
         self.tagger = Tagger(config, self.counts, connections, self._rules)
         self.ledger = self.tagger.ledger
@@ -197,6 +200,11 @@ class Verbs:
         self.state = "restored"
         given = [] if self.ports is None else self.ports.restore()
         left = [] if self.ports is None else self.ports.owned
+        if self.bands is not None:
+            failed = self.bands.restore()
+            given += [] if failed else [one for one in self.bands.names if not self._was_restored]
+            left += failed
+        self._was_restored = True
         left += [] if self.host is None else self.host.restore()
         marked = self.tagger.still_marked(self._connections())
         return {"state": self.state, "interfaces": given, "failed": left, "marked": marked}
@@ -223,6 +231,7 @@ class Verbs:
     def status(self) -> dict[str, Any]:
         """What the agent has done and how its ports are, without a word about who its clients are."""
         ports = [] if self.ports is None else self.ports.status()
+        ports += [] if self.bands is None or self.state == "restored" else self.bands.status()
         return {
             "mode": self.config.mode,
             "state": self.state,

@@ -69,6 +69,12 @@ def root_of(link: Netlink, ifindex: int) -> str:
     return ""
 
 
+def kinds(link: Netlink, ifindex: int) -> frozenset[str]:
+    """The kinds of all queue disciplines of an interface on the way out, the root's and those below."""
+    entries = _dump(link, wire.GETQDISC, ifindex)
+    return frozenset(entry.kind for entry in entries) - {"clsact", "ingress"}
+
+
 def check_ours(link: Netlink, ifindex: int) -> None:
     """QueueError if the root qdisc was put there by somebody else: their queues are not ours to replace."""
     root = root_of(link, ifindex)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hostagent import bpf, commands, nftmarks, server
+from hostagent import bands, bpf, commands, nft, nftmarks, server
 from hostagent.agent import Agent
 from hostagent.config import load
 from netsched.netlink import Netlink
@@ -50,7 +50,8 @@ class Steps:
     def watch_all(self) -> None:
         Netlink.request = self.before(Netlink.request)
         nftmarks.NftMarks._do = self.before(nftmarks.NftMarks._do)
-        nftmarks.remove = self.before(nftmarks.remove)
+        bands.Bands._do = self.before(bands.Bands._do)
+        nft.remove = self.before(nft.remove)
         bpf.attach = self.before(bpf.attach)
         server.listen = self.before(server.listen)
         Path.unlink = self.before(Path.unlink)

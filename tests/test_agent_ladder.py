@@ -18,7 +18,7 @@ import pytest
 from namespaces import wire, within
 from test_hostagent import agent, command
 
-from hostagent import bpf, cgroups, client, hostmarks, ladder, nftmarks
+from hostagent import bpf, cgroups, client, hostmarks, ladder, nft, nftmarks
 from hostagent.config import ConfigError, parse
 from hostagent.hostmarks import HostMarks
 from netsched import marking
@@ -273,7 +273,7 @@ def made_up(monkeypatch):
 
 def test_the_first_level_that_works_is_taken_and_the_others_say_why_not(monkeypatch, made_up):
     monkeypatch.setattr(bpf, "_call", refuse(errno.EINVAL))
-    monkeypatch.setattr(nftmarks, "_nft", lambda *_, script=None: "")
+    monkeypatch.setattr(nft, "run", lambda *_, script=None: "")
     host = HostMarks.of(host_config("cgroup-bpf", "nft-cgroup"))
     assert host.level == "nft-cgroup"
     assert "CONFIG_CGROUP_BPF" in host.why["cgroup-bpf"]
@@ -283,10 +283,10 @@ def test_the_first_level_that_works_is_taken_and_the_others_say_why_not(monkeypa
 
 def test_where_no_level_works_the_agent_is_refused_with_every_missing_option(monkeypatch, made_up):
     def no_nft(*_: object, script: str | None = None) -> str:
-        raise nftmarks.NftError("nft: No such file or directory")
+        raise nft.NftError("nft: No such file or directory")
 
     monkeypatch.setattr(bpf, "_call", refuse(errno.EPERM))
-    monkeypatch.setattr(nftmarks, "_nft", no_nft)
+    monkeypatch.setattr(nft, "run", no_nft)
     with pytest.raises(CapabilityError) as caught:
         HostMarks.of(host_config("cgroup-bpf", "nft-cgroup"))
     text = str(caught.value)
@@ -294,7 +294,7 @@ def test_where_no_level_works_the_agent_is_refused_with_every_missing_option(mon
     with pytest.raises(CapabilityError, match="CONFIG_NF_TABLES"):
         HostMarks.of(parse("{version: 1, mode: mark, ladder: [nft-tuple]}", "x"))
     monkeypatch.undo()
-    monkeypatch.setattr(nftmarks.shutil, "which", lambda *_, path: None)
+    monkeypatch.setattr(nft.shutil, "which", lambda *_, path: None)
     with pytest.raises(CapabilityError, match="apt-get install nftables"):
         HostMarks.of(parse("{version: 1, mode: mark, ladder: [nft-tuple]}", "x"))
 
@@ -391,7 +391,7 @@ def test_where_a_group_takes_no_program_the_level_below_is_taken(group, monkeypa
         raise CapabilityError("cgroup-bpf: CAP_BPF and CAP_NET_ADMIN are needed")
 
     loaded: list[str] = []
-    monkeypatch.setattr(nftmarks, "_nft", lambda *argv, script=None: loaded.append(script or "") or "")
+    monkeypatch.setattr(nft, "run", lambda *argv, script=None: loaded.append(script or "") or "")
     host = HostMarks.of(host_config("cgroup-bpf", "nft-cgroup", path=group.name))
     assert host.level == "cgroup-bpf" and host.table is None
     assert host.plan() == [f"cgroup {group.name}: class 0 (CS5) by cgroup-bpf"]

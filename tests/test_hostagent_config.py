@@ -59,7 +59,12 @@ def test_the_default_writes_nothing():
         ("version: 1\nresync: 5", "resync: 5 is not a time"),
         ("version: 1\nresync: 5ms", "resync = 0.005 s: 1 s or more"),
         ("version: 1\nmode: mark+queue", "interfaces: mode mark+queue needs one"),
-        ("version: 1\ninterfaces: [{name: eth0}]", "interfaces[0].rate: missing"),
+        ("version: 1\ninterfaces: [{name: eth0}]", "interfaces[0]: rate: missing: scheduler htb needs"),
+        (
+            "version: 1\ninterfaces: [{name: e, scheduler: pfifo_fast, rate: 1Gbit/s}]",
+            "interfaces[0]: rate: scheduler pfifo_fast has none",
+        ),
+        ("version: 1\ninterfaces: [{name: e, scheduler: fq}]", "interfaces[0].scheduler = 'fq'"),
         ("version: 1\ninterfaces: [{name: eth0, rate: 100}]", "interfaces[0].rate: 100 is not a rate"),
         ("version: 1\ninterfaces: [{name: eth0, rate: -1Gbit/s}]", "must be more than 0"),
         ("version: 1\ninterfaces: [{name: eth0, rate: 1kbit/s}]", "interfaces[0].rate = 1 kbit/s"),
