@@ -13,8 +13,8 @@ import pytest
 from agent_pages import AGENT
 from namespaces import with_ports
 from test_agent_leaving import WITH_PAGES, everything
-from test_agent_others import allowing, connect, drain, fill, place, tos
 from test_hostagent import BASE, ROOT, agent, command, connection, wait_for
+from users import allowing, connect, drain, fill, place, tos
 
 from hostagent import client, tagging
 from hostagent.memory import Asked, Memory

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from coordinator_cases import NETWORK, told
+from coordinator_cases import flow as reported
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_coordinator import NETWORK, told
-from test_coordinator import flow as reported
 from test_hostagent import BASE, ROOT, agent, command, connection
 
 from hostagent import client
@@ -124,7 +124,7 @@ def test_a_policy_that_breaks_its_contract_keeps_the_agent_from_starting(monkeyp
     [
         ("sebf", "policy: sebf looks at more than one flow and needs a coordinator; a host alone"),
         ("tensorexpres", "policy: 'tensorexpres' is no policy: did you mean 'tensorexpress'"),
-        ({"geryon": {"level": 2}}, "policy: geryon: unknown parameter 'level'; it has: levels"),
+        ({"geryon": {"level": 2}}, "policy: geryon: unknown parameter 'level': did you mean 'levels'"),
         ({"geryon": {"levels": -1}}, "policy: geryon"),
         ({"geryon": 3}, "policy: "),
         (3, "policy: 3 is no policy: write a name"),
