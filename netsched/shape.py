@@ -98,6 +98,9 @@ class Shape:
 
     first    position of the first tensor of each bucket, in forward order, from 0 on: a bucket is sent as one
     slicing  which buckets are cut, and how small
+    step     so many bytes of a piece at a time go on from a server when all workers have sent them, and all
+             of a bucket from one host to another is one message with one start-up (with servers only; inf:
+             pieces go on as a whole, and are messages)
     sync     how the workers make their gradients one, as `training` has it
     serial   one exchange at a time: a worker begins one when its last one has ended (not with servers)
     gather   "now": a bucket is gathered when it is reduced. "forward": all are reduced first; then the first
@@ -110,6 +113,7 @@ class Shape:
 
     first: Ints
     slicing: Slicing = field(default=Slicing())
+    step: float = math.inf
     sync: Sync = SERVERS
     serial: bool = False
     gather: Literal["now", "forward"] = "now"
@@ -140,6 +144,9 @@ def check_shape(profile: Profile, before: Shape, shape: Shape) -> None:
             not len(first) or first[0] != 0 or first[-1] >= tensors or (np.diff(first) <= 0).any(),
             f"buckets begin at {first.tolist()}, must ascend from 0 to {tensors - 1} at most",
         ),
+        (not shape.step > 0, f"steps of {shape.step} B, must be above 0"),
+        (shape.step < math.inf and not servers, f"steps are for servers, not for sync {shape.sync}"),
+        (shape.step < math.inf and len(shape.hold) > 0, "held pieces cannot go in steps"),
         (not shape.slicing.largest > 0, f"pieces of {shape.slicing.largest} B, must be above 0"),
         (servers and not profile.servers, f"sync is {shape.sync}, but the job has no servers"),
         (sharded != (before.sync == "fsdp"), f"sync {before.sync} cannot become {shape.sync}"),

@@ -20,6 +20,7 @@ from netsched.policies import make
 from netsched.policies.bytescheduler import ByteScheduler
 from netsched.policies.dear import DeAr, groups
 from netsched.policies.fair import Fair
+from netsched.policies.mercury import Mercury
 from netsched.policies.mg_wfbp import MgWfbp, merged
 from netsched.policies.p3 import P3
 from netsched.policies.prophet import Prophet, blocks, bursts
@@ -252,6 +253,41 @@ def _after(w, task: int) -> list[int]:
     return w.dag.successors[w.dag.indptr[node] : w.dag.indptr[node + 1]].tolist()
 
 
+# ------------------------------------------------------------------ Mercury's aggregation
+
+
+def test_a_pull_follows_the_slowest_workers_pushed_prefix(monkeypatch):
+    # Two workers, one server, 4 B each at 1 B/s, from 3 s on. Whole: pushed by 11 s, pulled by 19 s. In steps
+    # of 1 B: aggregated at 5, 7, 9, 11 s, each pulled within 2 s.
+    model(monkeypatch, [4], [1.0])
+    one = {"workers": ["h1", "h2"], "servers": ["h3"]}
+    assert ran(Mercury(step=100.0), 1.0, **one)[1].simulated_s == pytest.approx(19.0)
+    assert ran(Mercury(step=1.0), 1.0, **one)[1].simulated_s == pytest.approx(13.0)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.125, 0.5])
+def test_mercurys_gain_over_partitions_is_their_start_ups_and_vanishes_with_them(monkeypatch, theta):
+    # One worker, one server, 4 B at 1 B/s from 3 s on. In four pieces each step takes theta + 1 s, the last
+    # one both ways: 5 of them. A tensor pays once each way, and its pull begins when 1 B is there.
+    model(monkeypatch, [4], [1.0])
+    one = {"workers": ["h1"], "servers": ["h3"], "theta": f"{theta}s"}
+    cut = ran(P3(), 1.0, slice="1B", **one)[1].simulated_s
+    mine = ran(Mercury(step=1.0), 1.0, **one)[1].simulated_s
+    assert (cut, mine) == pytest.approx((3 + 5 * (theta + 1), 3 + 2 * theta + 5))
+
+
+def test_steps_have_no_order_of_messages_to_keep(monkeypatch):
+    model(monkeypatch, [4], [1.0])
+    with pytest.raises(ScenarioError, match="theta_series: connection has an order of whole messages"):
+        tiny_job(Mercury(), 1.0, theta="1s", theta_series="connection", **SERVERS)
+
+
+def test_mercury_leaves_rings_as_they_are(monkeypatch):
+    model(monkeypatch, [4], [1.0])
+    plain, mine = (tiny_job(each, 1.0, **RING) for each in (Fair(), Mercury(step=1.0)))
+    assert mine.flows.size.tolist() == plain.flows.size.tolist()
+
+
 # ------------------------------------------------------------------ whom they take
 
 
@@ -294,6 +330,7 @@ def test_servers_can_be_left_out(monkeypatch, policy):
         ("mg-wfbp", {"merge": "sometimes"}, "merge"),
         ("mg-wfbp", {"per_byte": -1.0}, "per_byte -1.0 s/B: must be 0 or more"),
         ("dear", {"fuse": 3}, "is not a size"),
+        ("mercury", {"step": "0B"}, "step is 0.0 B"),
     ],
 )
 def test_parameters_without_sense_are_refused(name, params, message):

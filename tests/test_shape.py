@@ -72,6 +72,19 @@ def test_cut_buckets_of_a_ring_are_all_reduces_of_their_own():
     assert carried.tolist() == [2 * part for part in (4, 3, 3, 3, 3, 4)]
 
 
+def test_steps_stay_where_their_piece_is():
+    cut = {"slicing": Slicing(6.0, 5.0), "step": 2.0}
+    w = tiny_job(Reshaping(cut), 1.0, workers=["h1"], servers=["h3", "h4"])
+    # Forward order, to the emptier server: 4 B to h3, 6 B to h4; 10 B in 5 and 5, in steps of 2, 2, 1.
+    pushed = {
+        w.coflows.label[c]: list(zip(w.flows.dst[own].tolist(), w.flows.size[own].tolist(), strict=True))
+        for c in range(len(w.coflows.label))
+        for own in [w.flows.coflow == c]
+    }
+    assert pushed["push t0"] == [(2, 2), (2, 2)] and pushed["push t1"] == [(3, 2)] * 3
+    assert pushed["push t2"] == [(2, 2), (2, 2), (2, 1), (3, 2), (3, 2), (3, 1)]
+
+
 def test_a_piece_can_be_held_for_an_earlier_tensors_gradient():
     held = (np.array([0]), np.array([1]), np.array([0, 2]))
     cut = {"slicing": Slicing(6.0, 5.0), "hold": held}
@@ -101,6 +114,9 @@ def _after(w, task: int) -> list[int]:
         (RING, {"first": np.array([1])}, "buckets begin at .1., must ascend from 0 to 2 at most"),
         (RING, {"first": np.array([0, 3])}, "must ascend from 0 to 2"),
         (RING, {"slicing": Slicing(1.0, 0.0)}, "pieces of 0.0 B, must be above 0"),
+        (RING, {"step": 4.0}, "steps are for servers, not for sync ring-allreduce"),
+        (SERVERS, {"step": 0.0}, "steps of 0.0 B, must be above 0"),
+        (SERVERS, {"step": 1.0, "hold": (np.zeros(1, int),) * 3}, "held pieces cannot go in steps"),
         (RING, {"sync": "parameter-server"}, "the job has no servers"),
         (RING, {"sync": "fsdp"}, "sync ring-allreduce cannot become fsdp"),
         (RING, {"gather": "forward"}, "is for reduce-scatter-all-gather, not for ring-allreduce"),

@@ -72,12 +72,13 @@ def within_credit(view: View, credit: float) -> Plan:
     return replace(plan, watch=goes)
 
 
-def filling(view: View, sender: Ints, turn: Ints) -> npt.NDArray[np.bool_]:
+def filling(view: View, sender: Ints, turn: Ints, *, abreast: bool = True) -> npt.NDArray[np.bool_]:
     """Which flows go where each sender fills its port in the order of `turn`: the first, and more if need be.
 
     A flow goes if those of its sender before it are not expected to fill their port (the first link of a
     path). Expected of a flow is an even share of the other links of its path among the flows that go; who
-    goes and what is expected follow from each other, in a few rounds from the first turns.
+    goes and what is expected follow from each other, in a few rounds from the first turns. Without `abreast`
+    a sender has one turn under way to each host, and gets no more there by sending what comes later too.
     """
     flows = view.flows
     n, length = len(flows), np.diff(flows.indptr)
@@ -87,6 +88,9 @@ def filling(view: View, sender: Ints, turn: Ints) -> npt.NDArray[np.bool_]:
     order = np.lexsort((turn, sender))
     of_sender = _starts(sender[order])
     of_turn = np.maximum(of_sender, _starts(turn[order]))
+    leads = np.ones(n, bool)
+    if not abreast:
+        leads = turns(sender * (int(flows.dst.max(initial=0)) + 1) + flows.dst, turn) == 0
     goes = turn == 0
     for _ in range(_ROUNDS):
         users = np.bincount(flows.links, goes[owner], len(view.capacity))
@@ -94,8 +98,9 @@ def filling(view: View, sender: Ints, turn: Ints) -> npt.NDArray[np.bool_]:
         share_of_link[begin] = np.inf
         share = port.copy()
         np.minimum.at(share, owner, share_of_link)
+        share[~leads] = 0.0
         before = np.cumsum(share[order]) - share[order]
-        goes[order] = before[of_turn] - before[of_sender] < port[order] * _FULL
+        goes[order] = leads[order] & (before[of_turn] - before[of_sender] < port[order] * _FULL)
     all_that_go: npt.NDArray[np.bool_] = goes | (turn == 0)
     return all_that_go
 

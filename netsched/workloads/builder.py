@@ -27,7 +27,7 @@ from netsched.model import (
 from netsched.shape import Reshape
 from netsched.workloads.checks import check_acyclic, check_rows
 from netsched.workloads.columns import FloatColumn, IntColumn
-from netsched.workloads.startup import START_UP, Startup, predecessors
+from netsched.workloads.startup import START_UP, Startup, opening, predecessors
 
 Node = NewType("Node", int)
 """Handle of a DAG node: flow f is f, task t is -1 - t. Hence it is known before the counts are."""
@@ -278,12 +278,18 @@ class WorkloadBuilder:
         added = []
         for number, startup in self._startup_of_job.items():
             flows = np.flatnonzero((job == number) & (src != dst) & (self._flow_size.floats() > 0))
+            columns = coflow[flows], src[flows], dst[flows]
+            first = opening(*columns) if startup.in_steps else np.arange(len(flows))
+            opens = flows[first == np.arange(len(flows))]
             tasks = self.add_tasks(
-                number, TaskKind.OTHER, src[flows], startup.theta, iteration[flows], label=START_UP
+                number, TaskKind.OTHER, src[opens], startup.theta, iteration[opens], label=START_UP
             )
-            in_place[flows] = tasks
-            later, earlier = predecessors(startup.series, coflow[flows], job[flows], src[flows], dst[flows])
-            added += [(flows, tasks), (tasks[later], flows[earlier])]
+            in_place[opens] = tasks
+            # What is not the first of its message waits for the start-up of the one that is.
+            added.append((flows, in_place[flows[first]]))
+            if not startup.in_steps:
+                later, earlier = predecessors(startup.series, columns[0], job[flows], *columns[1:])
+                added.append((tasks[later], flows[earlier]))
         self._startup_of_job = {}
         nodes, on = self._edge_node.ints().copy(), self._edge_on.ints()
         self._edge_node, self._edge_on = IntColumn(), IntColumn()

@@ -29,7 +29,7 @@ from netsched.workloads.exchange import Bucket, Step, buckets_of, fused, parts, 
 from netsched.workloads.kind import Count, FabricView, HostNames, host_ordinals, slowest_port
 from netsched.workloads.models import tensors_of
 from netsched.workloads.sharded import Sharding, add_gathers
-from netsched.workloads.startup import StartupParams
+from netsched.workloads.startup import Startup, StartupParams
 from netsched.workloads.tensors import Tensor
 
 FUSE: Final = 25 * 2.0**20
@@ -109,6 +109,10 @@ class Program:
     shape: Shape
     nodes: int
 
+    def startup(self, params: StartupParams) -> Startup:
+        """What its messages cost, whichever pieces are messages."""
+        return params.startup(in_steps=self.shape.step < math.inf)
+
 
 def program_of(
     params: ExchangeParams,
@@ -126,7 +130,7 @@ def program_of(
     seconds = forward_seconds(tensors, batch, params.device)
     sizes = np.array([float(t.parameters) for t in tensors]) * params.bytes_per_parameter
     limit = params.fuse if params.fuse is not None else FUSE if params.alone else 0.0
-    shape = Shape(fused(sizes, limit), params.slicing(), params.sync)
+    shape = Shape(fused(sizes, limit), params.slicing(), sync=params.sync)
     if reshape is not None:
         servers = host_ordinals(fabric, params.servers or [], "servers")
         rate = slowest_port(fabric, np.concatenate([workers, servers]))
@@ -223,7 +227,7 @@ def _exchange(
         return None, sharding.flows(n)
     if shape.sync == SERVERS:
         servers = host_ordinals(fabric, params.servers or [], "servers")
-        placed = shard(buckets, servers, width, shape.slicing)
+        placed = shard(buckets, servers, width, shape.slicing, shape.step)
         return (
             lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
             sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),

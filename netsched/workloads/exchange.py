@@ -7,6 +7,7 @@ which one runs. The exchanges without servers are in `collectives`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -94,11 +95,16 @@ def even(parameters: int, pieces: int) -> Ints:
 
 
 def shard(
-    buckets: Sequence[Bucket], servers: Ints, bytes_per_parameter: int, slicing: Slicing
+    buckets: Sequence[Bucket],
+    servers: Ints,
+    bytes_per_parameter: int,
+    slicing: Slicing,
+    step: float = math.inf,
 ) -> dict[Bucket, Shards]:
     """Which server holds what: the pieces of a cut tensor go round the servers, a whole one to one server.
 
     The whole ones go, in forward order, to the server with the fewest bytes so far (the first of equals).
+    Where pieces go in steps of so many bytes, the steps of a piece follow each other.
     """
     load = np.zeros(len(servers))
     placed: dict[Bucket, Shards] = {}
@@ -108,8 +114,17 @@ def shard(
         sizes *= bytes_per_parameter
         where = np.array([np.argmin(load)]) if n == 1 else np.arange(len(sizes)) % len(servers)
         np.add.at(load, where, sizes)
-        placed[bucket] = Shards(servers[where], sizes)
+        placed[bucket] = _in_steps(Shards(servers[where], sizes), bytes_per_parameter, step)
     return placed
+
+
+def _in_steps(shards: Shards, width: int, step: float) -> Shards:
+    counts = np.maximum(np.ceil(shards.size / max(step, width)), 1).astype(np.int64)
+    sizes = [
+        even(int(size) // width, count)
+        for size, count in zip(shards.size.tolist(), counts.tolist(), strict=True)
+    ]
+    return Shards(np.repeat(shards.server, counts), np.concatenate(sizes).astype(np.float64) * width)
 
 
 def push_pull(builder: WorkloadBuilder, step: Step, bucket: Bucket, shards: Shards, ready: Ints) -> Ints:

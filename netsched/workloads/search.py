@@ -100,7 +100,9 @@ def build(
                 programs[key] = program_of(params, fabric, key[0], key[1], hosts, reshape)
             builder.admit(budget * programs[key].nodes)
             label = f"{params.name} stage {rung} trial {trial}"
-            job = builder.add_job(label, params.start, params.weight, budget, startup=params.startup())
+            job = builder.add_job(
+                label, params.start, params.weight, budget, startup=programs[key].startup(params)
+            )
             if place == 0:
                 stage = builder.add_stage(job, f"stage {rung}", rung)
                 opened = None if ends is None else _joined(builder, job, 0, ends, f"stage {rung} begins")

@@ -52,16 +52,26 @@ class StartupParams(Params):
     theta: Duration = 0.0
     theta_series: Series = "tensor"
 
-    def startup(self) -> Startup:
-        return Startup(self.theta, self.theta_series)
+    def startup(self, *, in_steps: bool = False) -> Startup:
+        """`in_steps`: all of a coflow between two hosts is one message. ScenarioError if that cannot be."""
+        if in_steps and self.theta > 0 and self.theta_series == "connection":
+            raise ScenarioError(
+                "theta_series: connection has an order of whole messages, and the policy sends steps of "
+                "several at once: use tensor or message"
+            )
+        return Startup(self.theta, self.theta_series, in_steps)
 
 
 @dataclass(frozen=True)
 class Startup:
-    """Theta in seconds, and which messages wait for each other's end."""
+    """Theta in seconds, which messages wait for each other's end, and whether each flow is a message.
+
+    `in_steps`: what a coflow sends from one host to another is one message, whatever its flows.
+    """
 
     theta: float = 0.0
     series: Series = "tensor"
+    in_steps: bool = False
 
 
 def predecessors(series: Series, coflow: Ints, job: Ints, src: Ints, dst: Ints) -> tuple[Ints, Ints]:
@@ -78,6 +88,18 @@ def predecessors(series: Series, coflow: Ints, job: Ints, src: Ints, dst: Ints) 
     for column in (group, src, dst):
         same &= column[order[1:]] == column[order[:-1]]
     return order[1:][same], order[:-1][same]
+
+
+def opening(coflow: Ints, src: Ints, dst: Ints) -> Ints:
+    """For each row of the columns the first one of the same coflow and host pair (it may be that itself)."""
+    order = np.lexsort((np.arange(len(src)), dst, src, coflow))
+    new = np.ones(len(order), np.bool_)
+    for column in (coflow, src, dst):
+        new[1:] &= column[order[1:]] == column[order[:-1]]
+    new[1:] = ~new[1:]
+    first: Ints = np.empty(len(order), np.int64)
+    first[order] = order[np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))]
+    return first
 
 
 def refuse_emulated(workload: Workload) -> None:

@@ -42,7 +42,7 @@ def build(
         params.start,
         params.weight,
         params.iterations,
-        startup=params.startup(),
+        startup=program.startup(params),
     )
     stages = [builder.add_stage(job, f"iteration {number}", number) for number in range(params.iterations)]
     add_iterations(builder, program, job, stages)
