@@ -25,6 +25,10 @@ LACKING: Final = 4
 INTERRUPTED: Final = 128 + signal.SIGINT
 PIPE_CLOSED: Final = 128 + signal.SIGPIPE
 
+METRIC_NAMES: Final = (
+    *("stage_completion_time", "coflow_completion_time", "iteration_time", "job_completion_time"),
+)
+"""`metrics.METRICS`, whose module is too slow to import for every command."""
 KINDS: Final = ("policies", "circuits", "workloads", "fabrics", "engines")
 
 
@@ -98,6 +102,29 @@ def _run(arguments: argparse.Namespace) -> int:
     return FAILED if ended.invalid else OK
 
 
+def _sweep(arguments: argparse.Namespace) -> int:
+    from netsched import sweep, sweep_table  # noqa: PLC0415
+    from netsched.progress import Watch  # noqa: PLC0415
+
+    found = sweep.points(arguments.scenario, arguments.set, arguments.plugin, arguments.policy)
+    out = Path(arguments.out) if arguments.out else Path("results") / found[0].scenario.name
+    with Watch() as watch:
+        swept = sweep.sweep(found, arguments.engine, out, watch)
+    (out / sweep_table.CSV).write_text(sweep_table.as_csv(swept), encoding="utf-8")
+    sweep_table.show(swept, arguments.metric)
+    sys.stdout.flush()
+    if not arguments.no_plots and swept.rows:
+        from netsched import sweep_plot  # noqa: PLC0415 # matplotlib is slow to import
+
+        sweep_plot.plot(swept, arguments.metric, out / "plots")
+    _say(f"results of {len(found)} points in {out}")
+    for point, failure in swept.failures:
+        _complain(failure.error, f"{point.title}: {failure.engine} {failure.policy}: ")
+    if swept.failures:
+        return max(failure.error.exit_code for _, failure in swept.failures)
+    return FAILED if not all(row.valid for row in swept.rows) else OK
+
+
 def _check(arguments: argparse.Namespace) -> int:
     from netsched.scenario import check, load  # noqa: PLC0415
 
@@ -168,6 +195,23 @@ def _check_policy(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from netsched.claims import systems  # noqa: PLC0415
+    from netsched.reproduce import Laboratory  # noqa: PLC0415 # numba is slow to import
+    from netsched.reproduction_page import page, section  # noqa: PLC0415
+
+    laboratory = Laboratory(_say)
+    chosen = systems(Path(arguments.scenarios), tuple(arguments.name))
+    measured = [(system, laboratory.measure(system)) for system in chosen]
+    if arguments.name and not arguments.out:
+        print("\n".join(section(*each) for each in measured), end="")
+        return OK
+    out = Path(arguments.out or "docs/reproduction.md")
+    out.write_text(page(measured), encoding="utf-8")
+    _say(f"written: {out}")
+    return OK
+
+
 def _coordinator(arguments: argparse.Namespace) -> int:
     from netsched.coordinator import command  # noqa: PLC0415
 
@@ -220,20 +264,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", "run a scenario and compare its policies", _run)
     run.add_argument("scenario", metavar="SCENARIO", help="a YAML file, such as scenarios/quickstart.yaml")
-    run.add_argument(
-        "--engine",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="sim or mininet (default: all it is meant for)",
-    )
-    run.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this policy (default: all of the scenario)",
-    )
+    _add_choice(run)
     run.add_argument(
         "--seed", type=_seed, metavar="N", help="seed of everything random (default: the scenario's)"
     )
@@ -242,6 +273,22 @@ def _parser() -> argparse.ArgumentParser:
     _add_plugin(run)
     run.add_argument("--json", action="store_true", help="print summary.json instead of the table")
     run.add_argument("--no-plots", action="store_true", help="draw no figures")
+
+    swept = command("sweep", "run a scenario at every point of its sweep, into one table and figure", _sweep)
+    swept.add_argument("scenario", metavar="SCENARIO", help="a YAML file with a sweep")
+    _add_choice(swept)
+    swept.add_argument(
+        "--metric",
+        choices=METRIC_NAMES,
+        default="job_completion_time",
+        help="what the table and the figure show (default: %(default)s)",
+    )
+    swept.add_argument(
+        "--out", metavar="DIR", help="folder for the results (default: results/<scenario name>)"
+    )
+    _add_set(swept)
+    _add_plugin(swept)
+    swept.add_argument("--no-plots", action="store_true", help="draw no figure")
 
     check = command("check", "read scenarios and build all they name, without running", _check)
     check.add_argument("scenario", nargs="+", metavar="SCENARIO", help="a YAML file")
@@ -280,6 +327,17 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--json", action="store_true", help="print the figures as JSON instead of tables")
     compare.add_argument("--no-plots", action="store_true", help="draw no figures")
 
+    reproduce = command("reproduce", "measure what papers claim, beside what they published", _reproduce)
+    reproduce.add_argument("name", nargs="*", metavar="NAME", help="a system (default: all that have claims)")
+    reproduce.add_argument(
+        "--scenarios", default="scenarios/papers", metavar="DIR", help="its scenarios (default: %(default)s)"
+    )
+    reproduce.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the page here (default: docs/reproduction.md; with names: print their parts instead)",
+    )
+
     catalog = command("list", "list what a scenario can name, with parameters and defaults", _list)
     catalog.add_argument("kind", choices=KINDS, help="what to list")
     _add_plugin(catalog)
@@ -317,6 +375,23 @@ def _size(text: str) -> float:
         return units.size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="sim or mininet (default: all it is meant for)",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this policy (default: all of the scenario)",
+    )
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ KeyPath = tuple[str | int, ...]
 MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 24
 MAX_NUMBER: Final = 1e18
+_EACH: Final = "*"
 SHOWN: Final = 60
 """Longest piece of a user's text that a message repeats, in characters."""
 
@@ -217,8 +218,9 @@ class _Builder:
 def override(document: Document, settings: Sequence[str]) -> Document:
     """The document with each `key.path=value` of --set written into it, in order.
 
-    A value is YAML (a number, text, a [list], a {mapping}). A list is entered by number; a mapping that is
-    not there is made, and the scenario's own check then says whether such a key exists.
+    A value is YAML (a number, text, a [list], a {mapping}). A list is entered by number, or by * for each of
+    its entries (where there is a mapping instead, for that itself); a mapping that is not there is made, and
+    the scenario's own check then says whether such a key exists.
     """
     data = copy.deepcopy(dict(document.data))
     origin = dict(document.origin)
@@ -229,11 +231,34 @@ def override(document: Document, settings: Sequence[str]) -> Document:
         if not equals or not all(parts):
             raise ScenarioError(f"{flag}: write --set key.path=value, such as --set fabric.hosts=16")
         value, _ = _parse(text, flag)
-        path = _assign(data, parts, value, flag)
-        for stale in [known for known in origin if known[: len(path)] == path]:
-            del origin[stale]
-        origin[path] = flag
+        for each in _spread(data, parts):
+            path = _assign(data, each, copy.deepcopy(value), flag)
+            for stale in [known for known in origin if known[: len(path)] == path]:
+                del origin[stale]
+            origin[path] = flag
     return Document(document.file, data, origin)
+
+
+def _spread(data: Mapping[str, Any], parts: list[str]) -> list[list[str]]:
+    """The path with its first * replaced by each number of the list there, and so on for the others."""
+    if _EACH not in parts:
+        return [parts]
+    star = parts.index(_EACH)
+    spot: Any = data
+    for part in parts[:star]:
+        if isinstance(spot, list) and part.isascii() and part.isdecimal() and int(part) < len(spot):
+            spot = spot[int(part)]
+        else:
+            spot = spot.get(part) if isinstance(spot, dict) else None
+    if isinstance(spot, dict):
+        return _spread(data, [*parts[:star], *parts[star + 1 :]])
+    if not isinstance(spot, list):
+        return [parts]
+    return [
+        path
+        for number in range(len(spot))
+        for path in _spread(data, [*parts[:star], str(number), *parts[star + 1 :]])
+    ]
 
 
 def _assign(data: dict[str, Any], parts: list[str], value: Any, flag: str) -> KeyPath:

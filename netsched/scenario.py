@@ -133,6 +133,7 @@ class _File(_Section):
     transport: _Transport = _Transport()
     control: _Control = _Control()
     emulation: _Emulation | None = None
+    sweep: None = None
 
 
 # ------------------------------------------------------------------ loading
@@ -149,6 +150,9 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
     document = override(read(path), overrides)
     data = {"name": Path(path).stem} | dict(document.data)
     problems = Problems(document)
+    if data.pop("sweep", None) is not None:
+        text = "is for `netsched sweep`: add --set sweep=null for the scenario without it"
+        problems.add(("sweep",), text)
     if "emulation" in data and data["emulation"] is None:
         problems.add(("emulation",), "is empty: write at least scale, such as emulation: {scale: 0.01}")
     top = problems.validate(_File, data, ())

@@ -1,0 +1,181 @@
+"""Measures in the simulator what papers claim of their systems: where ours is inside the range, where not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from netsched import metrics
+from netsched.claims import Claim, Measure, Published, Side, System
+from netsched.errors import ScenarioError
+from netsched.model import Floats, Ints, Outcome, Standing, TaskKind, Workload
+from netsched.runner import ENGINES, with_policies
+from netsched.scenario import build, load
+
+_DIGITS: Final = {"times": 2, "more": 1, "less": 1}
+_URGENT: Final = 8
+"""A flow is urgent if its tensor is among the first 1/8 that the next forward pass needs."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim as measured: the gain in the published form, rounded as printed, by variant."""
+
+    claim: Claim
+    gains: Mapping[str, float]
+
+    @property
+    def outside(self) -> Mapping[str, str]:
+        """Variants that are not where the paper's are: "above" or "below" by name."""
+        judged = {name: side(self.claim.published, gain) for name, gain in self.gains.items()}
+        return {name: where for name, where in judged.items() if where}
+
+
+def side(published: Published, gain: float) -> str:
+    """ "above" or "below" the published range, "" inside. "Up to" begins where nothing is gained."""
+    nothing = 1.0 if published.form == "times" else 0.0
+    low = nothing if published.low is None else published.low
+    if gain < low:
+        return "below"
+    return "above" if published.high is not None and gain > published.high else ""
+
+
+class Laboratory:
+    """Runs sides of claims, each once: a baseline is often that of several claims."""
+
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+        self._say = say
+        self._ran: dict[tuple[Path, tuple[str, ...], str], tuple[Workload, Outcome]] = {}
+
+    def measure(self, system: System) -> tuple[Finding, ...]:
+        """All claims of a system. ScenarioError if a side names what is not there."""
+        return tuple(
+            Finding(claim, {name: self.gain(system, claim, name) for name in system.claims.of(claim)})
+            for claim in system.claims.claims
+        )
+
+    def gain(self, system: System, claim: Claim, variant: str) -> float:
+        """What the claim's system gains over its baseline in one variant, in the published form, rounded."""
+        settings = system.claims.variants[variant]
+        ours, theirs = (
+            MEASURES[claim.measure](*self._run(system.scenario, settings, each), claim)
+            for each in (claim.system, claim.baseline)
+        )
+        if claim.measure in MORE_IS_BETTER:
+            ours, theirs = theirs, ours
+        form = claim.published.form
+        value = 1.0 - ours / theirs if form == "less" else theirs / ours - (1.0 if form == "more" else 0.0)
+        digits = _DIGITS[form] if form == "times" else _DIGITS[form] + 2
+        return round(value, digits)
+
+    def _run(self, path: Path, settings: tuple[str, ...], asked: Side) -> tuple[Workload, Outcome]:
+        key = path, (*settings, *asked.set), asked.policy
+        if key not in self._ran:
+            self._say(" ".join((path.stem, asked.policy, *key[1])))
+            scenario = load(path, key[1])
+            if asked.policy not in [scheme.label for scheme in scenario.schemes]:
+                scenario = with_policies(scenario, [asked.policy])
+            labels = [scheme.label for scheme in scenario.schemes]
+            if len(labels) > 1 and asked.policy not in labels:
+                raise ScenarioError(f"{path}: {asked.policy} is one of {', '.join(labels)}: name one of them")
+            position = labels.index(asked.policy) if asked.policy in labels else 0
+            built = build(scenario)
+            outcome = ENGINES["sim"].run(scenario, built, position, _silent, Path())
+            if np.isnan(outcome.flow_finish).any():
+                raise ScenarioError(f"{path}: {asked.policy} did not end before the horizon: leave it out")
+            self._ran[key] = built.ready[position].workload, outcome
+        return self._ran[key]
+
+
+def _silent(_: Standing) -> None:
+    """Nobody watches."""
+
+
+# ------------------------------------------------------------------ what is measured
+
+
+def _step(workload: Workload, outcome: Outcome, _: Claim) -> float:
+    """Seconds of an iteration in the steady state: from the end of one's backward pass to that of the next.
+
+    Mean over the jobs. The exchange after the last iteration, which no computation hides, is not in it.
+    """
+    tasks = workload.tasks
+    backward = tasks.kind == TaskKind.BACKWARD
+    times = []
+    for job, count in enumerate(workload.jobs.iterations.tolist()):
+        ends = _last_of_each(outcome.task_finish, tasks.iteration, backward & (tasks.job == job), count)
+        if count < 2:
+            raise ScenarioError(f"reproduce: job {workload.jobs.name[job]} has 1 iteration, a step needs 2")
+        times.append((ends[-1] - ends[0]) / (count - 1))
+    return float(np.mean(times))
+
+
+def _last_of_each(times: Floats, group: Ints, among: np.ndarray, count: int) -> Floats:
+    ends = np.full(count, -np.inf)
+    np.maximum.at(ends, group[among], times[among])
+    return ends
+
+
+def _early(workload: Workload, outcome: Outcome, claim: Claim) -> float:
+    """Seconds from a job's arrival to the end of that share of its iterations; mean over the jobs."""
+    table = metrics.iterations(workload, outcome)
+    share = claim.share or 1.0
+    times = []
+    for job, count in enumerate(workload.jobs.iterations.tolist()):
+        last = max(math.ceil(share * count - 1e-9), 1) - 1
+        times.append(float(table["finish"][table["job"] == job][last] - workload.jobs.arrival[job]))
+    return float(np.mean(times))
+
+
+def _urgent_flow(workload: Workload, outcome: Outcome, _: Claim) -> float:
+    """Mean seconds from release to end of the flows of tensors that are needed soon."""
+    flows = workload.flows
+    urgent = flows.need * _URGENT < flows.need_span
+    return float((outcome.flow_finish - outcome.flow_release)[urgent].mean())
+
+
+def _utilisation(workload: Workload, outcome: Outcome, _: Claim) -> float:
+    """Share of the time from the first arrival to the last end in which hosts that compute do."""
+    tasks = workload.tasks
+    busy = np.bincount(np.maximum(tasks.host, 0), np.where(tasks.host >= 0, tasks.seconds, 0.0))
+    return float(busy[busy > 0].mean() / _makespan(workload, outcome, _))
+
+
+def _makespan(workload: Workload, outcome: Outcome, _: Claim) -> float:
+    ends = np.concatenate((outcome.flow_finish, outcome.task_finish))
+    return float(ends.max() - workload.jobs.arrival.min())
+
+
+MEASURES: Final[Mapping[Measure, Callable[[Workload, Outcome, Claim], float]]] = {
+    "step": _step,
+    "stage": lambda w, o, _: float(metrics.stages(w, o)["completion_time"].mean()),
+    "coflow": lambda w, o, _: float(metrics.coflows(w, o)["cct"].mean()),
+    "job": lambda w, o, _: float(metrics.jobs(w, o)["jct"].mean()),
+    "job_p95": lambda w, o, _: float(np.percentile(metrics.jobs(w, o)["jct"], 95)),
+    "early": _early,
+    "flow": lambda w, o, _: float((o.flow_finish - o.flow_release).mean()),
+    "urgent_flow": _urgent_flow,
+    "utilisation": _utilisation,
+    "makespan": _makespan,
+}
+"""Seconds (utilisation: a share) from what was carried and what happened."""
+
+MORE_IS_BETTER: Final = ("utilisation",)
+
+NAMES: Final[Mapping[Measure, str]] = {
+    "step": "time of an iteration in the steady state",
+    "stage": "mean stage completion time",
+    "coflow": "mean coflow completion time",
+    "job": "mean job completion time",
+    "job_p95": "95th percentile of the job completion time",
+    "early": "mean time that jobs take for their early iterations",
+    "flow": "mean flow completion time",
+    "urgent_flow": "mean completion time of flows of the first 1/8 of the tensors",
+    "utilisation": "share of the time in which hosts compute",
+    "makespan": "time from the first arrival to the last end",
+}
