@@ -20,7 +20,7 @@ adjusted to come near a published figure.
 several variants (models, rates, slices), because papers often do not say in which one a figure was reached.
 
 ```console
-$ netsched reproduce jpas
+$ netsched reproduce beamer
 ```
 
 prints one system's part; without a name all are run (minutes) and this page is written.
@@ -31,13 +31,12 @@ Measured = Sequence[tuple[System, Sequence[Finding]]]
 
 def page(measured: Measured) -> str:
     """The whole page in Markdown."""
-    rows = ["| system | claims | inside in all variants | outside in some |", "|---|---|---|---|"]
+    rows = ["| system | claims | figures measured | of them inside |", "|---|---|---|---|"]
     for system, findings in measured:
-        inside = sum(not finding.outside for finding in findings)
+        figures = sum(len(finding.gains) for finding in findings)
+        inside = figures - sum(len(finding.outside) for finding in findings)
         anchor = system.claims.title.lower().replace(" ", "-")
-        rows.append(
-            f"| [{system.claims.title}](#{anchor}) | {len(findings)} | {inside} | {len(findings) - inside} |"
-        )
+        rows.append(f"| [{system.claims.title}](#{anchor}) | {len(findings)} | {figures} | {inside} |")
     parts = [_HEAD, "\n".join(rows) + "\n"]
     parts += [section(system, findings) for system, findings in measured]
     return "\n".join(parts)

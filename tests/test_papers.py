@@ -22,8 +22,11 @@ PAPERS = Path(__file__).parent.parent / "scenarios" / "papers"
 OURS = (
     *("beamer", "geryon", "jpas", "mercury", "p3"),
     *("bytescheduler", "prophet", "mg-wfbp", "dear", "schemoe"),
+    *("tictac", "tensorexpress"),
 )
 SHORT = {
+    "tictac": ["workload.iterations=2"],
+    "tensorexpress": ["workload.0.iterations=1", "workload.1.iterations=1"],
     "beamer": [],
     "geryon": ["workload.iterations=2"],
     "jpas": ["workload.0.iterations=2", "workload.1.iterations=2"],

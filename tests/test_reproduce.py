@@ -61,10 +61,6 @@ def test_what_is_outside_is_explained_and_nothing_else():
             assert bool(finding.outside) == bool(finding.claim.why), (system.name, finding.claim.what)
 
 
-def test_every_scenario_of_a_paper_has_claims():
-    assert {path.stem for path in PAPERS.glob("*.yaml")} == {system.name for system in systems(PAPERS)}
-
-
 def test_the_command_prints_a_system_and_writes_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["reproduce", "beamer"]) == 0
