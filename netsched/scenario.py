@@ -133,7 +133,6 @@ class _File(_Section):
     transport: _Transport = _Transport()
     control: _Control = _Control()
     emulation: _Emulation | None = None
-    sweep: None = None
 
 
 # ------------------------------------------------------------------ loading
