@@ -86,6 +86,13 @@ def circuits() -> tuple[Entry, ...]:
     return tuple(Entry(name, _first_line(kind), _of_dataclass(kind)) for name, kind in CIRCUITS.items())
 
 
+def placements() -> tuple[Entry, ...]:
+    """Every placement of jobs."""
+    from netsched.placement import PLACEMENTS  # noqa: PLC0415
+
+    return tuple(Entry(name, _first_line(kind), _of_dataclass(kind)) for name, kind in PLACEMENTS.items())
+
+
 def engines() -> tuple[Entry, ...]:
     """Every engine that a scenario can run on."""
     from netsched.runner import ENGINES  # noqa: PLC0415
@@ -96,6 +103,7 @@ def engines() -> tuple[Entry, ...]:
 CATALOG: Final[dict[str, Callable[[], tuple[Entry, ...]]]] = {
     "policies": policies,
     "circuits": circuits,
+    "placements": placements,
     "workloads": workloads,
     "fabrics": fabrics,
     "engines": engines,

@@ -29,7 +29,7 @@ METRIC_NAMES: Final = (
     *("stage_completion_time", "coflow_completion_time", "iteration_time", "job_completion_time"),
 )
 """`metrics.METRICS`, whose module is too slow to import for every command."""
-KINDS: Final = ("policies", "circuits", "workloads", "fabrics", "engines")
+KINDS: Final = ("policies", "circuits", "placements", "workloads", "fabrics", "engines")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

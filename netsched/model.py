@@ -389,6 +389,94 @@ class Circuits(Protocol):
     def __call__(self, view: CircuitView) -> CircuitPlan: ...
 
 
+# ------------------------------------------------------------------ where jobs run, and when they begin
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """What a job sends in one iteration when alone, one row per flow between two hosts.
+
+    `begin` and `end` in seconds after the job's begin, `src` and `dst` places (see `JobAlone`), `rate` the
+    mean in bytes/s, `salt` what the path of a connection is drawn from.
+    """
+
+    begin: Floats
+    end: Floats
+    src: Ints
+    dst: Ints
+    rate: Floats
+    salt: Ints
+
+
+@dataclass(frozen=True)
+class JobAlone:
+    """A job as it runs when nobody else does. Its places are the hosts that it has in the scenario.
+
+    hosts     the host (ordinal) of each place
+    computes  (places,) does the place compute? Others serve parameters or data
+    traffic   (places, places) bytes from one to another in an iteration
+    period    seconds of an iteration
+    loading   seconds from its begin to its first computation
+    duration  seconds of all of it
+    """
+
+    name: str
+    arrival: float
+    iterations: int
+    hosts: Ints
+    computes: npt.NDArray[np.bool_]
+    traffic: Floats
+    period: float
+    loading: float
+    duration: float
+    bursts: Bursts
+
+
+class Network(Protocol):
+    """What of a fabric a placement reads; see `netsched.fabric.Fabric`."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]: ...
+    @property
+    def capacity(self) -> Floats: ...
+    def choose_path(
+        self, job: npt.ArrayLike, src: npt.ArrayLike, dst: npt.ArrayLike, salt: npt.ArrayLike
+    ) -> Ints: ...
+    def paths(self, src: Ints, dst: Ints, p: Ints, hairpin: bool = False) -> tuple[Ints, Ints]: ...
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """All that a placement may look at."""
+
+    jobs: tuple[JobAlone, ...]
+    network: Network
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Where each job runs and when it begins, one entry per job.
+
+    hosts  the host (ordinal) of each place
+    after  the jobs that have to end before it begins
+    shift  seconds between the moment at which it could begin (it has arrived, those have ended) and its begin
+    notes  for people: what the system could not do for which jobs
+    """
+
+    hosts: tuple[Ints, ...]
+    after: tuple[tuple[int, ...], ...]
+    shift: Floats
+    notes: tuple[str, ...] = ()
+
+
+class Placement(Protocol):
+    """A pure function of the cluster and of what `rng` draws. Its fields are its parameters."""
+
+    name: ClassVar[str]
+
+    def __call__(self, cluster: Cluster, rng: np.random.Generator) -> Placing: ...
+
+
 # ------------------------------------------------------------------ how it is carried
 
 
@@ -469,6 +557,10 @@ class Fault:
     value: float
 
 
+UNPLACED: Final = Spec("none")
+"""The placement of a scenario that names none: every job where and when the scenario says."""
+
+
 @dataclass(frozen=True)
 class Scheme:
     """What one run of a comparison schedules with. `label` tells the schemes of a scenario apart.
@@ -478,10 +570,13 @@ class Scheme:
 
     policy: Spec
     circuits: Spec | None = None
+    placement: Spec = UNPLACED
 
     @property
     def label(self) -> str:
-        return self.policy.label if self.circuits is None else f"{self.policy.label} + {self.circuits.label}"
+        placement = None if self.placement == UNPLACED else self.placement
+        parts = (self.policy, self.circuits, placement)
+        return " + ".join(part.label for part in parts if part is not None)
 
 
 @dataclass(frozen=True)
@@ -510,12 +605,16 @@ class Scenario:
     plugins: tuple[str, ...] = ()
     circuits: tuple[Spec, ...] = ()
     faults: tuple[Fault, ...] = ()
+    placements: tuple[Spec, ...] = (UNPLACED,)
 
     @property
     def schemes(self) -> tuple[Scheme, ...]:
         """What the scenario compares, one run of each engine per scheme, in this order."""
         return tuple(
-            Scheme(policy, circuits) for policy in self.policies for circuits in self.circuits or (None,)
+            Scheme(policy, circuits, placement)
+            for placement in self.placements
+            for policy in self.policies
+            for circuits in self.circuits or (None,)
         )
 
 

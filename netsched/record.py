@@ -52,8 +52,18 @@ class Run:
     tables: Mapping[str, Table]
 
 
-def record(key: Key, workload: Workload, fabric: Fabric, outcome: Outcome, bounds: Bounds) -> Run:
-    """The tables and the summary of one run. Nothing is written yet."""
+def record(
+    key: Key,
+    workload: Workload,
+    fabric: Fabric,
+    outcome: Outcome,
+    bounds: Bounds,
+    placement: Mapping[str, Any] | None = None,
+) -> Run:
+    """The tables and the summary of one run. Nothing is written yet.
+
+    `placement`: where its jobs were put, and when they began, if a placement said so.
+    """
     flows = metrics.flows(workload, outcome)
     coflows = metrics.coflows(workload, outcome)
     stages = metrics.stages(workload, outcome)
@@ -81,6 +91,8 @@ def record(key: Key, workload: Workload, fabric: Fabric, outcome: Outcome, bound
     }
     if (on_time := metrics.deadlines_met(coflows, outcome.simulated_s)) is not None:
         entry["deadlines_met"] = on_time
+    if placement is not None:
+        entry["placement"] = placement
     plain |= {
         "flows": flows,
         "links": metrics.links(fabric, outcome),

@@ -187,8 +187,9 @@ def run(
                         break
                     continue
                 key = Key(engine, scheme.label, scenario.seed)
-                workload = built.ready[column].workload
-                results.add(out, record(key, workload, built.fabric, outcome, bounds.of(workload)))
+                ready = built.ready[column]
+                of = bounds.of(ready.workload)
+                results.add(out, record(key, ready.workload, built.fabric, outcome, of, ready.placed))
                 finished += 1
                 reporter.end(outcome)
         result = results.load(out)

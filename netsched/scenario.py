@@ -21,6 +21,7 @@ from netsched.errors import ScenarioError
 from netsched.faults import FaultEntry
 from netsched.hints import nearest
 from netsched.model import (
+    UNPLACED,
     Circuits,
     Connections,
     Control,
@@ -127,6 +128,7 @@ class _File(_Section):
     policies: Any
     circuits: Any = None
     faults: tuple[FaultEntry, ...] = ()
+    placement: Any = UNPLACED.name
     queues: Annotated[int | Literal["unlimited"], BeforeValidator(_queues)] = QUEUES
     seed: Annotated[int, Field(ge=0, lt=2**53)] = 0
     horizon: Annotated[float, BeforeValidator(_horizon)] = float("inf")
@@ -159,6 +161,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
     workload = _workloads(problems, data.get("workload")) if "workload" in data else ()
     policies = _choices(problems, "policies", data["policies"], kinds, "policy") if "policies" in data else ()
     circuits = _circuits(problems, data["circuits"], fabric) if "circuits" in data else ()
+    placements = _placements(problems, data["placement"]) if "placement" in data else (UNPLACED,)
     if top is not None:
         _check_classes(problems, policies, top.queues)
         _check_reports(problems, top.control.nouns())
@@ -181,6 +184,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
         plugins=tuple(str(Path(each).resolve()) for each in plugins),
         circuits=circuits,
         faults=faults.in_order(top.faults),
+        placements=placements,
     )
 
 
@@ -298,6 +302,16 @@ def _circuits(problems: Problems, value: object, fabric: Spec | None) -> tuple[S
     return tuple(spec for spec, _ in _choices(problems, "circuits", entries, CIRCUITS, noun))
 
 
+def _placements(problems: Problems, value: object) -> tuple[Spec, ...]:
+    """The placements to compare: one entry, or a list."""
+    from netsched.placement import PLACEMENTS  # noqa: PLC0415 # a plug-in kind is loaded where it is used
+
+    if isinstance(value, str | dict) and value:
+        one = _choice(problems, ("placement",), value, PLACEMENTS, "placement")
+        return () if one is None else (one[0],)
+    return tuple(spec for spec, _ in _choices(problems, "placement", value, PLACEMENTS, "placement"))
+
+
 def _check_classes(problems: Problems, policies: tuple[Placed, ...], queues: int | str) -> None:
     for spec, place in policies:
         for key in _CLASS_PARAMETERS:
@@ -321,12 +335,16 @@ def _check_reports(problems: Problems, control: Control) -> None:
 
 @dataclass(frozen=True)
 class Ready:
-    """One scheme with its pieces. Schemes that carry the same workload share the object."""
+    """One scheme with its pieces. Schemes that carry the same workload share the object.
+
+    `placed`: what of the placement is to be kept with the results, None if the scheme has none.
+    """
 
     scheme: Scheme
     policy: Policy
     workload: Workload
     circuits: Circuits | None = None
+    placed: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -349,9 +367,10 @@ def build(scenario: Scenario) -> Built:
         kinds = known(scenario.plugins)
         topo, fabric = fabrics.build(scenario.fabric)
         faults.check(scenario.faults, fabric)
-        plain = workloads.build(scenario.workload, fabric, scenario.seed)
+        workload = workloads.build(scenario.workload, fabric, scenario.seed)
+        plain = {each.label: _lay_out(scenario, each, workload, fabric) for each in scenario.placements}
         ready = tuple(
-            _ready(scenario, each, policies.make(each.policy, kinds), fabric, plain)
+            _ready(scenario, each, policies.make(each.policy, kinds), fabric, plain[each.placement.label])
             for each in scenario.schemes
         )
     except ScenarioError as error:
@@ -359,19 +378,32 @@ def build(scenario: Scenario) -> Built:
     return Built(topo, fabric, ready)
 
 
-def _ready(scenario: Scenario, scheme: Scheme, policy: Policy, fabric: Any, plain: Workload) -> Ready:
-    """The pieces of one scheme. `plain` is the workload of all those that leave it as the scenario says."""
+Laid = tuple[Workload, Mapping[str, Any] | None]
+
+
+def _lay_out(scenario: Scenario, placement: Spec, workload: Workload, fabric: Any) -> Laid:
+    """The workload as the placement wants it, and the placement in plain terms; nothing to do for `none`."""
+    if placement == UNPLACED:
+        return workload, None
+    from netsched.placement.lay_out import lay_out  # noqa: PLC0415 # runs each job alone, which takes time
+
+    return lay_out(placement, workload, fabric, scenario.transport, scenario.seed)
+
+
+def _ready(scenario: Scenario, scheme: Scheme, policy: Policy, fabric: Any, plain: Laid) -> Ready:
+    """The pieces of one scheme. `plain` is the workload that its placement makes if nothing is reshaped."""
     from netsched import circuits, workloads  # noqa: PLC0415
 
     scheduler = circuits.make(scheme.circuits) if scheme.circuits else None
     reshape = reshape_of(policy)
     if reshape is None:
-        return Ready(scheme, policy, plain, scheduler)
+        return Ready(scheme, policy, plain[0], scheduler, plain[1])
     try:
         own = workloads.build(scenario.workload, fabric, scenario.seed, reshape)
     except ScenarioError as error:
         raise ScenarioError(f"policies.{scheme.policy.label}: {error}") from None
-    return Ready(scheme, policy, own, scheduler)
+    own, placed = _lay_out(scenario, scheme.placement, own, fabric)
+    return Ready(scheme, policy, own, scheduler, placed)
 
 
 def check(scenario: Scenario) -> str:
@@ -393,14 +425,19 @@ def check(scenario: Scenario) -> str:
             )
         ),
         "carries": carried,
-        "policies": ", ".join(spec.label for spec in scenario.policies),
-        **({"circuits": ", ".join(spec.label for spec in scenario.circuits)} if scenario.circuits else {}),
+        "policies": _labels(scenario.policies),
+        **({"circuits": _labels(scenario.circuits)} if scenario.circuits else {}),
+        **({"placement": _labels(scenario.placements)} if scenario.placements != (UNPLACED,) else {}),
         "queues": UNLIMITED if scenario.queues is None else f"{scenario.queues} priority classes",
         "transport": f"connections {scenario.transport.connections.value}",
         "emulation": f"scale {scenario.emulation.scale:g}" if scenario.emulation else "none",
     }
     rows = [f"  {key:<10} {value}" for key, value in lines.items()]
     return "\n".join([f"{scenario.path}: {scenario.name} is sound", *rows])
+
+
+def _labels(specs: Sequence[Spec]) -> str:
+    return ", ".join(spec.label for spec in specs)
 
 
 def _span(capacity: Any) -> str:

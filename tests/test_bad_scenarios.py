@@ -37,7 +37,7 @@ BAD = {
     "unknown key": (
         scenario("polices: [fair]"),
         "bad.yaml:5: polices: unknown key: did you mean 'policies'? (good: circuits, control, description, "
-        "emulation, fabric, faults, horizon, name, policies, queues, seed, transport, workload)",
+        "emulation, fabric, faults, horizon, name, placement, policies, queues, seed, transport, workload)",
     ),
     "unknown key of a fabric": (
         scenario(fabric="fabric: {kind: single_switch, hosts: 4, rates: 1Gbit/s, rate: 1Gbit/s}"),
@@ -192,7 +192,7 @@ BAD = {
     "an engine named": (
         scenario("engine: sim"),
         "bad.yaml:5: engine: unknown key: (good: circuits, control, description, "
-        "emulation, fabric, faults, horizon, name, policies, queues, seed, transport, workload)",
+        "emulation, fabric, faults, horizon, name, placement, policies, queues, seed, transport, workload)",
     ),
     "wrong word": (
         scenario("transport: {connections: per-host}"),

@@ -63,7 +63,7 @@ def test_runs_in_the_simulator(name, tmp_path, capsys):
 
 def run(name: str, *settings: str, only: tuple[str, ...] = ()) -> dict[str, tuple[Workload, Outcome]]:
     """The outcome of each policy (of those with these labels, if any are given), by label."""
-    scenario = load(PAPERS / f"{name}.yaml", [*SHORT[name], *settings])
+    scenario = load(PAPERS / f"{name}.yaml", [*SHORT.get(name, []), *settings])
     built = build(scenario)
     return {
         ready.scheme.label: (
