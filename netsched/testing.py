@@ -37,6 +37,7 @@ from netsched.model import (
     Workload,
 )
 from netsched.routes import gather, route
+from netsched.shape_check import check_reshape
 from netsched.simulate import simulate
 from netsched.starvation import starved
 from netsched.workloads.builder import Node, WorkloadBuilder
@@ -57,6 +58,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
     it; all flows of a finite workload end. Just after a flow was released, each flow with bytes to send
     crosses a full link, unless the policy says in `idles` why not (or `work_conserving` is False). A coflow
     ends while others keep coming, unless it says in `starves` whom it keeps waiting and why.
+    A `reshape` has one answer to one question, and one that can be carried (`netsched.shape_check`).
     All this with as many classes as the policy wants, with as many as ports have, and with too few.
     Raises PolicyError, which names what is broken.
     """
@@ -66,6 +68,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
             f"policy {policy.name}: must be a frozen dataclass, its fields being its parameters"
         )
     rng = np.random.default_rng(seed)
+    check_reshape(policy, np.random.default_rng(seed))
     for queues in _QUEUES:
         workload = sample_workload(rng, fabric)
         _check_plans(policy, _views(policy, workload, fabric, queues), rng)

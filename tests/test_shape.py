@@ -8,16 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from result_cases import star
 from sender_cases import model, tiny_job
+from workload_fabric import big_switch
 
 from netsched.catalog import RESHAPES, policies
 from netsched.cli import main
-from netsched.errors import ScenarioError
+from netsched.errors import PolicyError, ScenarioError
+from netsched.model import Spec
 from netsched.policies import POLICIES
+from netsched.policies.dear import DeAr
 from netsched.policies.fair import Fair
 from netsched.scenario import build as built
 from netsched.scenario import load
-from netsched.shape import Mixture, Profile, Shape, Slicing
+from netsched.shape import Mixture, Profile, Shape, Slicing, reshape_of
+from netsched.shape_check import check_reshape
+from netsched.testing import check_policy
+from netsched.workloads import build
 
 SERVERS = {"workers": ["h1", "h2"], "servers": ["h3"]}
 RING = {"workers": ["h1", "h2"], "sync": "ring-allreduce"}
@@ -141,6 +148,63 @@ def test_pieces_go_round_the_servers_evenly():
     assert [Slicing(4.0, 3.0).pieces(size, 2) for size in (4, 5, 6, 7, 13)] == [1, 2, 2, 4, 6]
     assert [Slicing(4.0, 4.0).pieces(size, 0) for size in (4, 5, 8, 9)] == [1, 2, 2, 3]
     assert Slicing(4.0, math.inf).pieces(5.0, 3) == 3 and Slicing().pieces(1e12, 3) == 1
+
+
+@dataclass(frozen=True)
+class Fickle(Fair):
+    """Cuts smaller each time."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def reshape(self, profile: Profile, shape: Shape) -> Shape:
+        self.asked.append(1)
+        return replace(shape, serial=len(self.asked) % 2 == 0)
+
+
+@dataclass(frozen=True)
+class Meddler(Fair):
+    """Writes into what it is told."""
+
+    def reshape(self, profile: Profile, shape: Shape) -> Shape:
+        profile.size[0] += 1.0
+        return shape
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Fickle(), "reshape of 1 tensors, sync parameter-server, gave two shapes"),
+        (Meddler(), "changed what it was told"),
+        (Reshaping({"serial": True}), "gave a shape that nobody can carry: .* serial exchanges are not for"),
+        (Reshaping({"first": np.array([1])}), "buckets begin at .1., must ascend from 0 to 0"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_checker_of_reshape_refuses(policy, message):
+    with pytest.raises(PolicyError, match=message):
+        check_policy(policy, star(4, 1e8))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in POLICIES.items() if hasattr(kind, "reshape")])
+def test_every_reshape_of_the_registry_keeps_its_contract(name):
+    for seed in range(5):
+        check_reshape(POLICIES[name](), np.random.default_rng(seed))
+
+
+def test_a_search_is_reshaped_like_its_trainings():
+    params = {
+        "model": "tiny",
+        "batch": 1,
+        "trials": 2,
+        "iterations": 1,
+        "slots": [["h1", "h2"]],
+        "sync": "ring-allreduce",
+        "device": {"flops": "1MFLOP/s", "efficiency": 1.0},
+    }
+    w = build((Spec("search", params),), big_switch(4, 1.0), 1, reshape_of(DeAr(fuse=0.0)))
+    # Two trials of one iteration, then one of two: four iterations of three groups.
+    halves = [label.split()[0] for label in w.coflows.label]
+    assert halves.count("reduce-scatter") == halves.count("all-gather") == 12 == len(halves) // 2
 
 
 def test_the_list_of_policies_says_which_ones_reshape():
