@@ -16,7 +16,7 @@ import numpy as np
 
 from netsched import results
 from netsched.bounds import Bounds, lower_bounds
-from netsched.errors import CapabilityError, EmulationError, NetschedError, ScenarioError
+from netsched.errors import CapabilityError, NetschedError, ScenarioError
 from netsched.hints import nearest
 from netsched.model import Outcome, Scenario, Spec, Standing, Workload
 from netsched.optics import host_ports
@@ -65,10 +65,6 @@ def _emulate(scenario: Scenario, built: Built, position: int, progress: Progress
     from netsched.workloads.startup import refuse_emulated  # noqa: PLC0415
 
     refuse_emulated(built.ready[position].workload)
-    if scenario.faults:
-        raise EmulationError(
-            f"{scenario.path}: faults are simulated only: leave them out, or use --engine sim"
-        )
     from netsched.emulation.conductor import emulate  # noqa: PLC0415 # an emulation only needs its parts
 
     return emulate(scenario, position, log=log, progress=progress)

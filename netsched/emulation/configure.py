@@ -40,8 +40,10 @@ _RTAX_LOCK, _RTAX_RTO_MIN, _RTAX_CC_ALGO = 1, 13, 16
 _TABLE_MAIN, _PROTOCOL_STATIC, _UNICAST, _ONLINK = 254, 4, 1, 4
 _NEW: Final = NLM_F_CREATE | NLM_F_EXCL
 
-_ORDINARY, _DETOUR = 100, 50
-"""Metrics of the routes that always stand, and of those over circuits: of equal prefixes the less counts."""
+_ORDINARY = 100
+OVER_CIRCUIT: Final = 50
+ROUND_FAULT: Final = 75
+"""Metrics: routes that always stand, over circuits, round what is down. Of equal prefixes the less counts."""
 
 _TCP_METRICS: Final = b"".join(
     (
@@ -94,16 +96,16 @@ def add_routes(link: Netlink, routes: Iterable[Route], index_of: Mapping[int, in
             raise EmulationError(f"route {route.prefix}/{route.length}: {error}") from error
 
 
-def detour(address: str, index: int, *, tcp: bool) -> Request:
-    """From now on this address is reached over the interface, whatever the other routes say."""
+def detour(address: str, index: int, metric: int, *, tcp: bool) -> Request:
+    """From now on this address is reached over the interface, whatever routes of more metric say."""
     return Request(
-        _NEWROUTE, _route(Route(address, 32, -1), index, _DETOUR, tcp=tcp), NLM_F_CREATE | NLM_F_REPLACE
+        _NEWROUTE, _route(Route(address, 32, -1), index, metric, tcp=tcp), NLM_F_CREATE | NLM_F_REPLACE
     )
 
 
-def no_detour(address: str, index: int) -> Request:
+def no_detour(address: str, index: int, metric: int) -> Request:
     """The address is reached again as the other routes say."""
-    return Request(_DELROUTE, _route(Route(address, 32, -1), index, _DETOUR, tcp=False))
+    return Request(_DELROUTE, _route(Route(address, 32, -1), index, metric, tcp=False))
 
 
 def _route(route: Route, index: int, metric: int, *, tcp: bool) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netsched.emulation import configure
-from netsched.netlink import Netlink, Request, open_netns
+from netsched.netlink import open_netns
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,15 @@ class Detours:
 
     def __init__(self, ends: Sequence[End]) -> None:
         self._ends = tuple(ends)
-        self._links = [open_netns(end.pid) for end in ends]
-        self._index = [_indexes(link, end) for link, end in zip(self._links, ends, strict=True)]
-        self._standing: list[dict[str, int]] = [{} for _ in ends]
+        self._tables = [Table(end.pid, configure.OVER_CIRCUIT, tcp=end.tcp) for end in ends]
+        self._index = [
+            [table.index[name] if name else 0 for name in end.interfaces]
+            for table, end in zip(self._tables, ends, strict=True)
+        ]
 
     def close(self) -> None:
-        for link in self._links:
-            link.close()
+        for table in self._tables:
+            table.close()
 
     def set(self, ways: Ways) -> None:
         """Let these be the circuits that routes lead over, and no others."""
@@ -54,19 +56,34 @@ class Detours:
             for choice, addresses in enumerate(self._ends[dst].addresses):
                 port = self._index[src][switches[choice % len(switches)]]
                 wanted[src].update(dict.fromkeys(addresses, port))
-        for number, end in enumerate(self._ends):
-            before, after = self._standing[number], wanted[number]
-            gone = [configure.no_detour(each, before[each]) for each in before if each not in after]
-            new = [
-                configure.detour(each, port, tcp=end.tcp)
-                for each, port in after.items()
-                if before.get(each) != port
-            ]
-            changes: list[Request] = gone + new
-            self._links[number].transaction(changes)
-            self._standing[number] = after
+        for table, routes in zip(self._tables, wanted, strict=True):
+            table.set(routes)
 
 
-def _indexes(link: Netlink, end: End) -> list[int]:
-    found = link.links()
-    return [found[name] if name else 0 for name in end.interfaces]
+class Table:
+    """The routes of one metric that a node has besides those that always stand: by address, the interface."""
+
+    def __init__(self, pid: int, metric: int, *, tcp: bool) -> None:
+        self._link = open_netns(pid)
+        self._metric, self._tcp = metric, tcp
+        self._standing: Mapping[str, int] = {}
+        self.index = self._link.links()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def set(self, wanted: Mapping[str, int]) -> None:
+        """Let these be the routes, and no others."""
+        before = self._standing
+        gone = [
+            configure.no_detour(each, port, self._metric)
+            for each, port in before.items()
+            if each not in wanted
+        ]
+        new = [
+            configure.detour(each, port, self._metric, tcp=self._tcp)
+            for each, port in wanted.items()
+            if before.get(each) != port
+        ]
+        self._link.transaction(gone + new)
+        self._standing = wanted

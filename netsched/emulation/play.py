@@ -11,7 +11,7 @@ import select
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +20,10 @@ from netsched import ledger as books
 from netsched.control import Cadence, check_sockets, decide, interim_class
 from netsched.emulation import wire
 from netsched.emulation.circuits import Controller
+from netsched.emulation.faults import Faults
 from netsched.errors import EmulationError, PolicyError
 from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
-from netsched.observe import Static, view
+from netsched.observe import Static, frozen, view
 from netsched.reports import Reports
 
 TICK_S: Final = 0.001
@@ -66,6 +67,7 @@ class Play:
     since: float = np.inf
     reports: Reports | None = None
     circuits: Controller | None = None
+    faults: Faults | None = None
 
     @property
     def now(self) -> float:
@@ -82,11 +84,12 @@ def begin(
     scale: float,
     reports: Reports | None = None,
     circuits: Controller | None = None,
+    faults: Faults | None = None,
 ) -> Play:
     """A run that has not begun. `address[host, way]` is the IPv4 address, as a number, that names both.
 
     `reports` are what the coordinator goes by, None where it sees what receivers have counted. `circuits`
-    is there where the fabric has optical switches.
+    is there where the fabric has optical switches, `faults` where the scenario has any.
     """
     workload = fixed.workload
     n = workload.n_flows
@@ -107,6 +110,7 @@ def begin(
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         reports=reports,
         circuits=circuits,
+        faults=faults,
     )
 
 
@@ -128,6 +132,8 @@ def perform(play: Play, horizon: float, progress: Callable[[Standing], None]) ->
             wake = min(wake, play.reports.due())
         if play.circuits is not None:
             wake = min(wake, play.circuits.due(play.ledger))
+        if play.faults is not None:
+            wake = min(wake, play.faults.due())
         timeout = min(_PROGRESS_S, max(0.0, wake - play.now))
         asked = play.now
         packets = ears.poll(timeout)
@@ -140,6 +146,8 @@ def perform(play: Play, horizon: float, progress: Callable[[Standing], None]) ->
             elif play.circuits is not None:
                 play.circuits.remote.hear()
         now = play.now
+        if play.faults is not None and play.faults.due() <= now:
+            _fail(play, play.faults, now)
         late = books.fire_due(play.ledger, now)
         if len(late):
             play.late.append(late)
@@ -216,6 +224,14 @@ def _release(play: Play, now: float) -> None:
     for at, flow in [entry for entry in play.held if entry[0] <= now]:
         play.held.remove((at, flow))
         _send_starts(play, np.array([flow]))
+
+
+def _fail(play: Play, faults: Faults, now: float) -> None:
+    """Let faults happen; to the policy a network that has changed is as if flows had come anew."""
+    if faults.happen(play.ledger, play.fixed.workload, now):
+        play.fixed = replace(play.fixed, capacity=frozen(faults.capacity.copy()))
+        if not play.policy.local:
+            play.cadence.note(play.policy.events & Event.FLOW_RELEASED)
 
 
 def _switch(play: Play, circuits: Controller, fresh: Ints, now: float, happened: Event) -> None:

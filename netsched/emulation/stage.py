@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 
 from netsched import ledger as books
@@ -19,6 +20,7 @@ from netsched.emulation.addresses import address, routed_as
 from netsched.emulation.channel import Channel, Message
 from netsched.emulation.circuits import Controller, controller
 from netsched.emulation.enclosure import SCRATCH
+from netsched.emulation.faults import faults_of
 from netsched.emulation.network import EmulatedNetwork, emulated_network
 from netsched.emulation.wiring import framing
 from netsched.errors import EmulationError
@@ -101,6 +103,7 @@ def perform(channel: Channel, request: Message) -> Message:
             emulation.scale,
             reports_for(policy, control, workload, generator(scenario.seed)),
             _circuits(net, optics, ready.circuits, workload, scenario.control),
+            faults_of(net, scenario.faults) if scenario.faults else None,
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
 
@@ -251,18 +254,29 @@ def _run(
 
 
 def _due(play: realtime.Play, cast: Cast) -> Floats:
-    """Bytes that must have crossed each link; of links that circuits may have spared them, none."""
+    """Bytes that must have crossed each link; of links that circuits or faults may have spared them, none."""
     due = _on_links(play, play.arrived.astype(np.float64), len(cast.fabric.capacity))
-    if cast.optics is not None:
+    if play.faults is not None:
+        due[~_only_ports(cast.fabric)] = 0.0
+    elif cast.optics is not None:
         behind = cast.optics.access[cast.optics.access >= 0]
         due[np.setdiff1d(np.arange(len(due)), behind)] = 0.0
     return due
 
 
+def _only_ports(fabric: Fabric) -> npt.NDArray[np.bool_]:
+    """The links at hosts that have no other port: whatever a host sends or gets goes over these."""
+    n_hosts = len(fabric.hosts)
+    single = np.append(np.bincount(fabric.link_src[fabric.link_src < n_hosts], minlength=n_hosts) == 1, False)
+    at_source, at_end = (single[np.minimum(ends, n_hosts)] for ends in (fabric.link_src, fabric.link_dst))
+    found: npt.NDArray[np.bool_] = at_source | at_end
+    return found
+
+
 def _carried(play: realtime.Play, cast: Cast, seen: fidelity.Measured) -> Floats:
     """Bytes of the scenario that crossed each link: by the flows' paths, or measured where these change."""
     size, columns = cast.emulation.scale, play.fixed.workload.flows
-    if cast.optics is None:
+    if cast.optics is None and play.faults is None:
         payload = columns.size * play.arrived / play.wire_bytes
         return _on_links(play, payload, len(cast.fabric.capacity))
     # Less the share of acknowledgements, about 2 %, which the ports count with the rest.
@@ -323,6 +337,7 @@ def _outcome(
                 "window": f"{crew.WINDOW_S * 1e3:g} ms of the slowest NIC's rate per connection",
                 "chunk_bytes": cast.emulation.chunk,
                 **(play.circuits.readings(carried) if play.circuits else {}),
+                **(play.faults.readings() if play.faults else {}),
             },
         },
         {

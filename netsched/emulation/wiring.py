@@ -129,12 +129,17 @@ def by_node(all_wires: tuple[Wire, ...]) -> dict[str, list[Wire]]:
 
 
 def next_hops(fabric: Fabric) -> Ints:
-    """Link by which a node sends to (host, path), -1 at that host: int64 of shape (paths, hosts, nodes).
+    """Link by which a node sends to (host, way), -1 at that host: int64 of shape (ways, hosts, nodes).
 
-    Over packet switches: of the addresses that differ by circuits only, all go the same way.
+    Of the addresses of a path that differ by circuits only (`addresses.routed_as`) all go the same way.
     """
+    return np.repeat(path_hops(fabric), max(fabric.kinds.count("ocs"), 1), axis=0)
+
+
+def path_hops(fabric: Fabric) -> Ints:
+    """The same by path over packet switches: int64 of shape (paths, hosts, nodes)."""
     table = np.empty((fabric.n_paths, len(fabric.hosts), len(fabric.nodes)), np.int64)
     for path in range(fabric.n_paths):
         for host in range(len(fabric.hosts)):
             table[path, host] = fabric.next_hops(host, path)
-    return np.repeat(table, max(fabric.kinds.count("ocs"), 1), axis=0)
+    return table
