@@ -107,6 +107,7 @@ def test_the_agent_needs_no_memory_that_is_writable_and_executable(service):
         "import mmap\n"
         "import hostagent.agent, hostagent.commands, hostagent.config\n"
         "from netsched.netlink import open_netns\n"
+        "hostagent.agent.Agent(hostagent.config.parse('{version: 1, policy: geryon}', ''))\n"
         "with open_netns() as link: assert link.interfaces()\n"
         "try: mmap.mmap(-1, 4096, prot=7)\n"
         "except PermissionError: print('denied')\n"
