@@ -313,6 +313,26 @@ def test_flows_to_nowhere_are_refused_by_name_and_addresses_are_names():
     }
 
 
+def test_one_user_has_so_many_coflows_and_the_rest_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr("netsched.coordinator.registry.MAX_COFLOWS", 3)
+    what = planner()
+    hosts = join(what, "h1"), join(what, "h3")
+    for at, host in enumerate(hosts):
+        rows = [flow(n, f"{at} {n}", 1e6) for n in range(2)]
+        what.hear(host, Report(flows=(*rows, flow(9, "0 0", 1e6))), 0.0)
+    what.hear(hosts[1], Report(flows=(flow(5, "other", 1e6, uid=1001),)), 0.0)
+    what.turn(0.0)
+    # The fourth coflow of user 1000 is one too many; more flows of the others are not.
+    assert hosts[0].refused == {} and hosts[1].refused == {1: "user 1000 has 3 coflows already"}
+    assert set(told(what, hosts[1], 0.0)) == {0, 5, 9}
+    what.hear(hosts[0], Report(done=(1,)), 0.1)
+    what.hear(hosts[1], Report(flows=(flow(7, "1 7", 1e6),)), 0.1)
+    assert 7 in hosts[1].flows, "there is room again"
+    what.registry.forget("h1")
+    what.registry.forget("h3")
+    assert not what.registry._coflows_of
+
+
 def test_a_refused_flow_that_is_put_right_is_planned():
     what = planner()
     host = join(what, "h1")

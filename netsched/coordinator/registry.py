@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,9 @@ MAX_FLOWS: Final = 65536
 """Flows of one agent that have not ended."""
 MAX_DECLARED: Final = 16384
 """Declarations of one agent."""
+MAX_COFLOWS: Final = 4096
+"""Coflows with flows of one user, over all hosts: a policy's time may grow as the square of their number, and
+while it decides nobody else is planned for."""
 
 
 class ReportError(Exception):
@@ -56,6 +60,7 @@ class _Known:
     number: int
     arrival: float = math.inf
     parts: int = 0
+    flows: int = 0
     active: int = 0
     ended: int = 0
     ended_bytes: float = 0.0
@@ -89,6 +94,7 @@ class Registry:
         self._ordinal_of = ordinal_of
         self._numbers = itertools.count()
         self._known: dict[CoflowKey, _Known] = {}
+        self._coflows_of: Counter[int] = Counter()
 
     # -------------------------------------------------------------- agents come and go
 
@@ -168,9 +174,13 @@ class Registry:
             host.refused[state.id] = f"peer {state.peer[:40]!r} is no host of the coordinator's fabric"
         elif dst == host.ordinal:
             host.refused[state.id] = f"peer {state.peer[:40]!r} is this host itself"
+        elif not self._has_room(state.key):
+            host.refused[state.id] = f"user {state.uid} has {MAX_COFLOWS} coflows already"
         else:
             host.refused.pop(state.id, None)
             known_coflow = self._part_new(state.key)
+            self._coflows_of[state.uid] += known_coflow.flows == 0
+            known_coflow.flows += 1
             number, ends = next(self._numbers), (host.ordinal, dst)
             flow = self.table.add(host.name, state, number, known_coflow.number, ends, now)
             host.flows[state.id] = flow
@@ -204,7 +214,16 @@ class Registry:
             known = self._known[flow.key]
             known.active -= 1
             self.events |= Event.FLOW_FINISHED | (Event.NONE if known.active else Event.COFLOW_FINISHED)
+        self._known[flow.key].flows -= 1
+        if not self._known[flow.key].flows:
+            self._coflows_of[flow.state.uid] -= 1
+            if not self._coflows_of[flow.state.uid]:
+                del self._coflows_of[flow.state.uid]
         self._part_gone(flow.key)
+
+    def _has_room(self, key: CoflowKey) -> bool:
+        known = self._known.get(key)
+        return (known is not None and known.flows > 0) or self._coflows_of[key[0]] < MAX_COFLOWS
 
     def _part_new(self, key: CoflowKey) -> _Known:
         if key not in self._known:
