@@ -26,6 +26,11 @@ def profiled(policy: Policy | type[Policy]) -> bool:
     return bool(getattr(policy, "profiled", False))
 
 
+def steers(policy: Policy) -> bool:
+    """Does the policy choose paths among `View.ways`?"""
+    return bool(getattr(policy, "steers", False))
+
+
 def decide(policy: Policy, view: View, queues: int | None) -> Plan:
     """The policy's plan for this view, with `rank` turned into a class: 0..queues-1, any if queues is None.
 
@@ -34,9 +39,12 @@ def decide(policy: Policy, view: View, queues: int | None) -> Plan:
     """
     if profiled(policy) and view.profile is None:
         raise PolicyError(f"policy {policy.name}: {NO_PROFILES}")
+    if view.ways is not None and not steers(policy):
+        view = replace(view, ways=None)
     plan = policy(view if policy.clairvoyant else _without_sizes(view))
     _check(policy, plan, len(view.flows))
     _check_reserve(policy, view, plan)
+    _check_path(policy, view, plan)
     # A host that decides alone does not know which other ranks there are: each must always mean one class.
     fit = fixed_classes if policy.local else classes
     return replace(plan, rank=fit(plan.rank, queues))
@@ -166,6 +174,21 @@ def _check_reserve(policy: Policy, view: View, plan: Plan) -> None:
         raise PolicyError(
             f"policy {policy.name}: plan.reserve books {booked[link]:.6g} B/s of link {link}, "
             f"which carries {view.capacity[link]:.6g} B/s"
+        )
+
+
+def _check_path(policy: Policy, view: View, plan: Plan) -> None:
+    top = int(plan.path.max(initial=-1))
+    if top < 0:
+        return
+    if view.ways is None:
+        raise PolicyError(
+            f"policy {policy.name}: plan.path chooses paths: that takes a policy with `steers = True` and an "
+            "engine that can (the simulator, without circuits); else leave it -1"
+        )
+    if top >= view.ways.n_paths:
+        raise PolicyError(
+            f"policy {policy.name}: plan.path has {top}, but there are the paths 0 to {view.ways.n_paths - 1}"
         )
 
 

@@ -238,13 +238,25 @@ class Profile:
     due: Floats
 
 
+class Ways(Protocol):
+    """The equally long paths between hosts: every pair has those numbered 0 to n_paths - 1."""
+
+    @property
+    def n_paths(self) -> int: ...
+
+    def paths(self, src: Ints, dst: Ints, p: Ints) -> tuple[Ints, Ints]:
+        """Path p[i] from host src[i] to dst[i] is `links[indptr[i]:indptr[i+1]]` of (indptr, links)."""
+        ...
+
+
 @dataclass(frozen=True)
 class View:
     """All that a policy may look at. Its arrays are read-only; `now` is its only clock.
 
     `capacity` has one entry per link of the fabric in bytes/s; `queues` is the number of priority
     classes that the hardware has, None for as many as there are ranks. `profile` is None unless the policy
-    is `profiled`.
+    is `profiled`. `ways` is None unless the policy says that it `steers` and the engine lets it: only then
+    may it set `Plan.path`.
     """
 
     now: float
@@ -255,6 +267,7 @@ class View:
     queues: int | None
     events: Event = Event.NONE
     profile: Profile | None = None
+    ways: Ways | None = None
 
 
 @dataclass(frozen=True)
@@ -297,7 +310,8 @@ class Policy(Protocol):
     idles        why a link may be idle that a flow could use
     starves      whom it keeps waiting for as long as others come, and why
 
-    and, with True, that it reads `View.profile`, which is None to all others: profiled
+    and, with True, that it reads `View.profile`, which is None to all others: profiled; that it chooses paths
+    among `View.ways`: steers
     """
 
     name: ClassVar[str]

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from netsched.ledger import Ledger
-from netsched.model import CoflowView, Event, Floats, FlowView, Ints, JobView, Profile, View, Workload
+from netsched.model import CoflowView, Event, Floats, FlowView, Ints, JobView, Profile, View, Ways, Workload
 from netsched.profiles import Profiles
 from netsched.routes import Routes
 
@@ -29,6 +29,7 @@ class Static:
     coflow_flows: Ints
     iteration_ptr: Ints
     profiles: Profiles | None
+    ways: Ways | None
 
 
 def static(
@@ -38,6 +39,7 @@ def static(
     queues: int | None,
     iteration_ptr: Ints,
     profiles: Profiles | None = None,
+    ways: Ways | None = None,
 ) -> Static:
     n = len(workload.coflows.job)
     return Static(
@@ -49,6 +51,7 @@ def static(
         coflow_flows=np.bincount(workload.flows.coflow, minlength=n),
         iteration_ptr=iteration_ptr,
         profiles=profiles,
+        ways=ways,
     )
 
 
@@ -111,6 +114,7 @@ def view(
         queues=fixed.queues,
         events=events,
         profile=None if fixed.profiles is None else _profile(fixed.profiles, ledger, jobs.id, coflows),
+        ways=fixed.ways,
     )
 
 

@@ -40,6 +40,7 @@ from netsched.regroup import regroup
 from netsched.reports import Reports, reports_for
 from netsched.reroute import place
 from netsched.routes import Routes, route
+from netsched.steering import Steering, steering_for
 from netsched.uses import Uses, open_uses
 
 _REPAIRED = 0.1
@@ -98,6 +99,7 @@ class _Run:
     class_of_coflow: Ints
     waiting: list[tuple[float, Ints, Plan]]
     light: LightPaths | None = None
+    steering: Steering | None = None
     gate: float = float("inf")
     decisions: int = 0
     reports: Reports | None = None
@@ -121,6 +123,8 @@ def _open(
     capacity = fabric.capacity.copy()
     light = light_paths(workload, fabric, routes, transport, circuits, control, faults, capacity)
     queued = transport.connections is Connections.PER_PAIR
+    # Where flows go over circuits as they come and go, nobody else chooses their ways.
+    steering = None if light else steering_for(policy, workload, fabric, routes, queued)
     ledger = books.open_ledger(workload, routes.local)
     if faults:
         ledger = ledger._replace(seconds=ledger.seconds.copy())
@@ -134,13 +138,13 @@ def _open(
         _shown(capacity),
         queued,
     )
-    if light is not None:
+    if light is not None or steering is not None:
         # What a policy is shown of a flow's way is the way that it has.
         routes = replace(routes, path=bun.path_of_flow)
     longest = np.maximum(np.diff(routes.indptr), most_links(light))
     room = np.concatenate([[0], np.cumsum(longest)])
     # A flow that changes its path is on the links of both until the next repair.
-    on_links = np.tile(routes.path, 2) if light else routes.path
+    on_links = np.tile(routes.path, 2) if light or steering else routes.path
     uses = open_uses(workload.n_flows, on_links, room, len(fabric.capacity), _REPAIRED)
     bun.rank[:] = unmarked_class(queues)
     return _Run(
@@ -153,6 +157,7 @@ def _open(
             queues,
             books.iteration_offsets(workload),
             profiles_for(policy, workload, routes, fabric.capacity),
+            fabric if steering else None,
         ),
         cadence=Cadence(policy.events, Control() if policy.local else control),
         ledger=ledger,
@@ -163,6 +168,7 @@ def _open(
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         waiting=[],
         light=light,
+        steering=steering,
     )
 
 
@@ -246,10 +252,7 @@ def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
     if len(fresh):
         run.bundles, moves = light.enter(run.bundles, fresh)
         place(run.bundles, moves, light.held, light.gate)
-    table = run.bundles.path_ptr, run.bundles.path_links
-    routes = run.fixed.routes
-    if table[0] is not routes.indptr or table[1] is not routes.links:
-        run.fixed = replace(run.fixed, routes=replace(routes, indptr=table[0], links=table[1]))
+    _show_paths(run)
 
 
 def _due(run: _Run) -> float:
@@ -278,6 +281,7 @@ def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.now, happened)
     plan = decide(run.policy, seen, run.fixed.queues)
     run.decisions += 1
+    _steer(run, fresh, plan)
     _write(run, fresh, plan)
     insert_all(run.bundles, run.uses, fresh)
     if (plan.not_before > run.now).any():
@@ -330,9 +334,24 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
         known = sending[flows]
         if not known.all():
             flows, plan = flows[known], _rows(plan, known)
+    _steer(run, flows, plan)
     _write(run, flows, plan)
     regroup(run.bundles, run.uses, run.scratch, active)
     run.gate = bundles.next_gate(run.bundles, active)
+
+
+def _steer(run: _Run, flows: Ints, plan: Plan) -> None:
+    if run.steering is not None:
+        run.bundles = run.steering.steer(run.bundles, run.uses, run.ledger, flows, plan)
+        _show_paths(run)
+
+
+def _show_paths(run: _Run) -> None:
+    """Have views read the paths that have been added."""
+    table = run.bundles.path_ptr, run.bundles.path_links
+    routes = run.fixed.routes
+    if table[0] is not routes.indptr or table[1] is not routes.links:
+        run.fixed = replace(run.fixed, routes=replace(routes, indptr=table[0], links=table[1]))
 
 
 def _rows(plan: Plan, rows: np.ndarray) -> Plan:
@@ -347,8 +366,6 @@ def _write(run: _Run, flows: Ints, plan: Plan) -> None:
     bun.not_before[flows] = run.light.gated(flows, plan.not_before) if run.light else plan.not_before
     if not bun.queued[0]:
         bun.alone[flows] = (plan.weight != 1.0) | np.isfinite(plan.rate) | (plan.reserve > 0)
-    if (plan.path >= 0).any():
-        raise PolicyError(f"policy {run.policy.name}: plan.path is not supported by this simulator yet")
 
 
 def _outcome(run: _Run, wall: float) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from netsched.control import decide
+from netsched.control import decide, steers
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import (
@@ -76,7 +76,10 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
             transport = Transport(connections)
             outcome = _run(policy, workload, fabric, queues, transport, Control())
             if work_conserving and not declared(policy, "idles"):
-                _check_busy(policy, workload, fabric, queues, transport, outcome)
+                given = _on_given_paths(policy)
+                if given is not policy:
+                    outcome = _run(given, workload, fabric, queues, transport, Control())
+                _check_busy(given, workload, fabric, queues, transport, outcome)
             late = Control(delay=0.05, period=0.2, report_period=0.15, report_delay=0.1)
             _run(policy, workload, fabric, queues, transport, late)
     if not declared(policy, "starves"):
@@ -149,6 +152,7 @@ class _Spy:
         Event.FLOW_RELEASED | Event.FLOW_FINISHED | Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
     )
     profiled: ClassVar[bool] = True
+    steers: ClassVar[bool] = True
 
     def __call__(self, view: View) -> Plan:
         self.seen.append(view)
@@ -283,6 +287,16 @@ def _run(
             f"{_PATIENCE:.0f} times what they need one after the other"
         )
     return outcome
+
+
+def _on_given_paths(policy: Policy) -> Policy:
+    """The policy without a say in paths: no outcome says which it takes; who wastes links does so on any."""
+    if not steers(policy):
+        return policy
+    kind: Any = type(policy)
+    own = {each.name: getattr(policy, each.name) for each in fields(kind)}
+    blind: Policy = type(kind.__name__, (kind,), {"steers": False})(**own)
+    return blind
 
 
 def _check_busy(

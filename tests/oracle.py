@@ -138,12 +138,16 @@ class Oracle:
             src, dst = int(flows.src[f]), int(flows.dst[f])
             (index,) = self.fabric.choose_path([self.job[f]], [src], [dst], [f if per_flow else 0]).tolist()
             self.path.append(tuple(int(x) for x in self.fabric.path(src, dst, index, w.hairpin)))
-        self.latency = [math.fsum(float(self.fabric.delay[k]) for k in path) for path in self.path]
+        self.latency = [self.seconds(path) for path in self.path]
+        self.carried = np.zeros(len(self.fabric.capacity))
         last = BEST_EFFORT if self.queues is None else self.queues - 1
         self.cls, self.cap, self.weight = [last] * self.n, [math.inf] * self.n, [1.0] * self.n
         self.gate, self.reserve = [-math.inf] * self.n, [0.0] * self.n
         self.class_of_coflow: dict[int, int] = {}
         self.timers = [(float(a), -1 - j) for j, a in enumerate(w.jobs.arrival)]
+
+    def seconds(self, path: tuple[int, ...]) -> float:
+        return math.fsum(float(self.fabric.delay[k]) for k in path)
 
     # -------------------------------------------------------------- the DAG
 
@@ -265,6 +269,20 @@ class Oracle:
                 self.reserve[f] = min(float(plan.reserve[i]), self.cap[f])
                 self.weight[f], self.gate[f] = float(plan.weight[i]), float(plan.not_before[i])
             self.class_of_coflow[self.coflow[f]] = classes[i]
+        for i, f in enumerate(flows):
+            if f in sending and plan.path[i] >= 0:
+                self.steer(f, int(plan.path[i]))
+
+    def steer(self, flow: int, index: int) -> None:
+        """Give the flow another path, and all others of its connection."""
+        w = self.workload
+        src, dst = int(w.flows.src[flow]), int(w.flows.dst[flow])
+        for f in range(self.n):
+            ends = self.job[f], int(w.flows.src[f]), int(w.flows.dst[f])
+            same = self.transport.connections is Connections.PER_PAIR and ends == (self.job[flow], src, dst)
+            if (f == flow or same) and f not in self.sent_all and f not in self.finish:
+                self.path[f] = tuple(int(x) for x in self.fabric.path(src, dst, index, w.hairpin))
+                self.latency[f] = self.seconds(self.path[f])
 
     def control_step(self) -> None:
         """Decide if it is time, and put into effect what was decided long enough ago."""
@@ -378,6 +396,7 @@ class Oracle:
             queues=self.queues,
             events=events,
             profile=self.profile(ids, jobs),
+            ways=self.fabric if getattr(self.policy, "steers", False) else None,
         )
 
     def profile(self, coflows: list[int], jobs: list[int]) -> Profile | None:
@@ -415,12 +434,13 @@ class Oracle:
             then = max(self.now, min(at))
             assert then < math.inf, "nothing will ever happen again"
             for f, r in rates.items():
-                self.left[f] = max(0.0, self.left[f] - r * (then - self.now))
+                self.carry(f, min(self.left[f], r * (then - self.now)))
             self.history.append((self.now, then, rates))
             self.now = then
             limit = then * (1 + SAME_TIME)
             self.fire(limit)
             for f in [f for f in ends if ends[f] <= limit]:
+                self.carry(f, self.left[f])
                 self.left[f] = 0.0
                 self.sent_all.add(f)
                 if self.latency[f] > 0:
@@ -431,6 +451,12 @@ class Oracle:
             self.control_step()
         return self
 
+    def carry(self, flow: int, amount: float) -> None:
+        """So many more bytes of a flow have left."""
+        self.left[flow] -= amount
+        for link in self.way(flow) or ():
+            self.carried[link] += amount
+
     def column(self, times: dict[int, float], tasks: bool = False) -> np.ndarray:
         """Times of all flows (or tasks) as the Outcome has them, NaN for never."""
         rows = range(self.n, len(self.deps)) if tasks else range(self.n)
@@ -438,10 +464,6 @@ class Oracle:
 
     def link_bytes(self) -> np.ndarray:
         """Bytes that each link has carried."""
-        carried = np.zeros(len(self.fabric.capacity))
-        for f in range(self.n):
-            for link in self.path[f]:
-                carried[link] += self.size[f] - self.left[f]
         if_local = [f for f in range(self.n) if not self.path[f]]
         assert all(self.left[f] == self.size[f] for f in if_local)
-        return carried
+        return self.carried

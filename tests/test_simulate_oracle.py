@@ -3,7 +3,7 @@ without a coordinator's delay and period, with few classes and with as many as t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -40,10 +40,28 @@ CONTROLS = (
     Control(report_period=0.17),
     Control(period=0.1, report_period=0.07, report_delay=0.23, report_loss=0.4),
 )
+
+
+@dataclass(frozen=True)
+class Wander(Odd):
+    """Now and then another path for each pair of hosts of a job, or each flow where that has a connection."""
+
+    name: ClassVar[str] = "wander"
+    steers: ClassVar[bool] = True
+
+    def __call__(self, view: View) -> Plan:
+        flows = view.flows
+        assert view.ways is not None
+        turn = view.jobs.id[view.coflows.job[flows.coflow]] + flows.src + int(view.now / 0.9)
+        path = np.where(turn % 5 == 4, -1, turn % view.ways.n_paths)
+        return replace(super().__call__(view), path=path)
+
+
 ALL: tuple[Policy, ...] = (
     *(kind() for kind in POLICIES.values()),
     Odd(),
     OddLocal(),
+    Wander(),
 )
 
 

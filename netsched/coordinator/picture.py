@@ -88,6 +88,7 @@ class Camera:
             coflow_flows=n_flows,
             iteration_ptr=np.arange(len(workload.jobs.name) + 1),
             profiles=None,
+            ways=None,
         )
         ledger = open_ledger(workload, routes.local)
         ledger.start[: len(rows)] = rows["release"]

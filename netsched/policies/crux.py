@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from netsched.cut import best_of_orders
 from netsched.model import Event, Floats, Ints, Plan, Profile, View
 from netsched.policies.base import plan_of
+from netsched.policies.paths import least_loaded
 from netsched.two_jobs import Cycle, gain_per_loss
 
 _DIGITS: Final = 9
@@ -36,7 +37,11 @@ class Crux:
     within a factor `most` (where the other loses nothing it has no bound). Jobs share a link where their
     active flows do. Decided anew among the jobs in view when flows are released; the paper does so when a
     job comes or goes, and what it decides then for the jobs in view is the same but for the reference job.
-    `seed` draws the orders. The paths of jobs are left as they are (the paper's 4.1 chooses them too).
+    `seed` draws the orders.
+
+    Paths (4.1): jobs in descending intensity, each pair of hosts of a job takes the path on which the most
+    loaded link is least so. INFERRED: a pair puts its job's `traffic` on the links of its path, and what is
+    under way keeps its path. On engines that cannot choose paths, priorities alone are Crux.
     """
 
     orders: int = 10
@@ -48,6 +53,7 @@ class Crux:
     local: ClassVar[bool] = False
     events: ClassVar[Event] = Event.FLOW_RELEASED
     profiled: ClassVar[bool] = True
+    steers: ClassVar[bool] = True
     starves: ClassVar[str] = (
         "jobs of low intensity, as long as jobs of higher intensity fill one of their links without a pause"
     )
@@ -70,7 +76,11 @@ class Crux:
         if view.queues is not None and len(values) > view.queues:
             edges = np.where(_meet(view, job) & (place[:, None] < place), intensity[:, None], 0.0)
             place = best_of_orders(edges, view.queues, self.orders, np.random.default_rng(self.seed))
-        return plan_of(view, place.astype(np.int64)[job])
+        plan = plan_of(view, place.astype(np.int64)[job])
+        if view.ways is None:
+            return plan
+        first = np.argsort(-_rounded(intensity), kind="stable")
+        return replace(plan, path=least_loaded(view, view.ways, job, first, _rounded(profile.traffic)))
 
 
 def intensities(profile: Profile) -> Floats:
