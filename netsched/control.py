@@ -184,7 +184,7 @@ def _check_path(policy: Policy, view: View, plan: Plan) -> None:
     if view.ways is None:
         raise PolicyError(
             f"policy {policy.name}: plan.path chooses paths: that takes a policy with `steers = True` and an "
-            "engine that can (the simulator, without circuits); else leave it -1"
+            "engine that can (the simulator, without circuits or faults); else leave it -1"
         )
     if top >= view.ways.n_paths:
         raise PolicyError(

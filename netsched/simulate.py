@@ -123,7 +123,7 @@ def _open(
     capacity = fabric.capacity.copy()
     light = light_paths(workload, fabric, routes, transport, circuits, control, faults, capacity)
     queued = transport.connections is Connections.PER_PAIR
-    # Where flows go over circuits as they come and go, nobody else chooses their ways.
+    # Where circuits and links come and go, nobody else chooses the ways of flows.
     steering = None if light else steering_for(policy, workload, fabric, routes, queued)
     ledger = books.open_ledger(workload, routes.local)
     if faults:
