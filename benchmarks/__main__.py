@@ -1,6 +1,7 @@
 """How long the simulator takes, one subject at a time or all.
 
-python -m benchmarks [trace | simgrid | growth | rings | agent | coordinator] [--repeat N] [its options]
+python -m benchmarks [trace | simgrid | growth | rings | optical | circuit-delay | agent | coordinator]
+                     [--repeat N] [its options]
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ import argparse
 import subprocess
 import sys
 
-from benchmarks import against_simgrid, agent, coordinator, growth, public_trace, rings
+from benchmarks import (
+    against_simgrid,
+    agent,
+    circuit_delay,
+    coordinator,
+    growth,
+    optical,
+    public_trace,
+    rings,
+)
 from benchmarks.measure import Subject, machine
 from netsched.errors import NetschedError
 
@@ -18,6 +28,8 @@ SUBJECTS: dict[str, Subject] = {
     "simgrid": against_simgrid,
     "growth": growth,
     "rings": rings,
+    "optical": optical,
+    "circuit-delay": circuit_delay,
     "agent": agent,
     "coordinator": coordinator,
 }

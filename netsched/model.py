@@ -348,6 +348,7 @@ class CircuitView:
     work         bytes of one iteration of each job; the owner is a row of `jobs`
     jobs         the jobs that have arrived and have flows to come
     out          (S, E) the end to which each end's light goes over each switch, dark or not; -1 none
+    dark         (S, E) seconds until the circuit of `out` is up, 0 where it is
     rate         (S, E) bytes/s of each end's port on each switch, 0 where it has none
     packet_rate  (E,) bytes/s that each end can send over packet switches
     delay        (S,) seconds for which circuits are dark while they are set up
@@ -359,6 +360,7 @@ class CircuitView:
     work: Pairs
     jobs: JobView
     out: Ints
+    dark: Floats
     rate: Floats
     packet_rate: Floats
     delay: Floats

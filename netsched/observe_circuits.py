@@ -11,6 +11,7 @@ from netsched.ledger import DONE, Ledger
 from netsched.model import CircuitView, Floats, Ints, Pairs, Workload
 from netsched.observe import Static, frozen, job_view
 from netsched.optics import Optics
+from netsched.routes import gather
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,14 @@ class PairsOf:
     """Which pair of ends each flow is between, and what each job has between them in an iteration.
 
     key  (F,) end of the source times E plus end of the destination; -1 for a flow inside one end
-    work, work_job  rows of one job and pair, by job; the owner in `work` is the job's id
+    work  rows of one job and pair, by job; the owner in `work` is the job's id
+    of_coflow, indptr  the flows of each coflow as CSR
     """
 
     key: Ints
     work: Pairs
+    of_coflow: Ints
+    indptr: Ints
 
 
 def pairs_of(workload: Workload, optics: Optics) -> PairsOf:
@@ -31,7 +35,13 @@ def pairs_of(workload: Workload, optics: Optics) -> PairsOf:
     key = np.where((src >= 0) & (dst >= 0) & (src != dst), src * n_ends + dst, -1)
     job = workload.coflows.job[flows.coflow]
     each = flows.size / np.maximum(workload.jobs.iterations[job], 1)
-    return PairsOf(key, _pairs(job, key, each, n_ends))
+    n_coflows = len(workload.coflows.job)
+    return PairsOf(
+        key=key,
+        work=_pairs(job, key, each, n_ends),
+        of_coflow=np.argsort(flows.coflow, kind="stable"),
+        indptr=np.concatenate([[0], np.cumsum(np.bincount(flows.coflow, minlength=n_coflows))]),
+    )
 
 
 def _pairs(owner: Ints, key: Ints, amount: Floats, n_ends: int) -> Pairs:
@@ -58,8 +68,8 @@ def circuit_view(
     """The view at `now`. `active`: flows released and not ended; `left`: the unsent bytes of all flows."""
     workload, n_ends = fixed.workload, len(optics.ends)
     of_coflow = workload.flows.coflow
-    some = ledger.coflow_active > 0
-    announced = np.flatnonzero(some[of_coflow] & (ledger.status[: workload.n_flows] != DONE))
+    _, known = gather(pairs.indptr, pairs.of_coflow, np.flatnonzero(ledger.coflow_active > 0))
+    announced = known[ledger.status[known] != DONE]
     here = workload.jobs.arrival <= now
     unfinished = np.flatnonzero((ledger.coflow_left > 0) & here[workload.coflows.job])
     jobs = job_view(fixed, ledger, unfinished)
@@ -79,6 +89,7 @@ def circuit_view(
         ),
         jobs=jobs,
         out=frozen(cross.intact()),
+        dark=frozen(np.where(cross.out >= 0, np.maximum(cross.ready - now, 0.0), 0.0)),
         rate=frozen(np.where(cross.broken, 0.0, optics.rate)),
         packet_rate=frozen(optics.packet_rate.copy()),
         delay=frozen(optics.delay.copy()),

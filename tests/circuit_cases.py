@@ -53,6 +53,7 @@ def view(
             iterations_done=np.array(done or [0] * n, np.int64),
         ),
         out=np.full((switches, ends), -1, np.int64) if out is None else out,
+        dark=np.zeros((switches, ends)),
         rate=np.full((switches, ends), rate),
         packet_rate=np.full(ends, packet_rate),
         delay=np.full(switches, delay),

@@ -121,7 +121,7 @@ def test_sunflow_ends_one_coflow_within_twice_its_bound(seed, n, delay):
     demand = demands(np.random.default_rng(seed), n)
     if not demand.any():
         return
-    made = reserve(*rows_of(demand), delay, float("inf"), set())
+    made = reserve(*rows_of(demand), delay, float("inf"), {})
     check_ports(made)
     loaded = demand + delay * (demand > 0)
     bound = max(loaded.sum(axis=0).max(), loaded.sum(axis=1).max())
@@ -135,7 +135,7 @@ def test_sunflow_cuts_a_later_coflow_at_an_earlier_ones_reservations():
     """The short coflow has 0->1 in [0, 2) and 0->2 in [2, 5), set-up 1. The long one may have 3->2 before."""
     owner = np.array([7, 7, 9])
     src, dst = np.array([0, 0, 3]), np.array([1, 2, 2])
-    made = reserve(owner, src, dst, np.array([1.0, 2.0, 10.0]), 1.0, 100.0, set())
+    made = reserve(owner, src, dst, np.array([1.0, 2.0, 10.0]), 1.0, 100.0, {})
     check_ports(made)
     own = [(e.begin, e.end) for e in made if e.src == 0]
     assert np.allclose(own, [(0, 2), (2, 5)], atol=1e-6)
@@ -146,7 +146,7 @@ def test_sunflow_cuts_a_later_coflow_at_an_earlier_ones_reservations():
 
 def test_sunflow_keeps_a_circuit_that_is_up():
     owner, src, dst, seconds = np.array([1, 1]), np.array([0, 0]), np.array([1, 2]), np.array([3.0, 4.0])
-    made = reserve(owner, src, dst, seconds, 1.0, 100.0, {(0, 2)})
+    made = reserve(owner, src, dst, seconds, 1.0, 100.0, {(0, 2): 0.0})
     assert [(e.begin, e.dst) for e in sorted(made)] == [(0.0, 2), (pytest.approx(4.0), 1)]
 
 
@@ -154,3 +154,20 @@ def test_sunflow_puts_the_shortest_coflow_first():
     rows = [(4, 0, 1, 5.0), (6, 0, 2, 1.0)]
     plan = decide(make(Spec("sunflow")), view(3, rows, delay=0.1))
     assert plan.out[0, 0].tolist() == [2, -1, -1]
+
+
+def test_sunflow_plans_no_time_that_the_clock_cannot_pass():
+    """Bytes that need 1e-18 s of a circuit at 10 s: the clock there moves in steps of 2e-15 s."""
+    plan = decide(make(Spec("sunflow")), view(3, [(1, 0, 1, 1e-18)], now=10.0))
+    assert plan.review_in >= 1e-6
+    assert (plan.hold >= 1e-6).all()
+
+
+def test_sunflow_lets_a_circuit_that_is_being_set_up_come_up():
+    """Half of its set-up is left: it is not replaced when its bytes would else have been through."""
+    ends, seconds = (np.array([0, 0]), np.array([1, 2])), np.array([0.1, 0.1])
+    made = reserve(np.array([1, 1]), *ends, seconds, 1.0, 9.0, {(0, 2): 0.5})
+    assert [(e.begin, e.end, e.dst) for e in sorted(made)] == [
+        (0.0, pytest.approx(0.6), 2),
+        (pytest.approx(0.6), pytest.approx(1.7), 1),
+    ]

@@ -45,6 +45,8 @@ def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:
         raise wrong(f"plan.out is {plan.out.dtype}{plan.out.shape}, must be int64{(steps, *view.out.shape)}")
     if not (plan.hold > 0).all() or not plan.review_in > 0:
         raise wrong("a hold or review_in is not more than 0 s")
+    if view.now + min(plan.review_in, plan.hold.min(initial=np.inf)) <= view.now:
+        raise wrong("a hold or review_in is too short for the clock to move")
     up = plan.out >= 0
     if plan.out.min(initial=-1) < -1 or plan.out.max(initial=-1) >= ends:
         raise wrong(f"plan.out names an end that is not: write -1 or 0 to {ends - 1}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from netsched.circuits import decide
 from netsched.errors import PolicyError
-from netsched.model import Circuits, CircuitView, JobView, Pairs
+from netsched.model import Circuits, CircuitView, Floats, JobView, Pairs
 
 
 def check_circuits(circuits: Circuits, *, seed: int = 0) -> None:
@@ -42,7 +42,7 @@ def check_circuits(circuits: Circuits, *, seed: int = 0) -> None:
             plans.append(plan)
             if len(plan.hold):
                 span = float(min(plan.hold[:-1].sum() + min(plan.hold[-1], 1.0), 10.0))
-                view = replace(view, out=plan.out[-1], now=view.now + span)
+                view = replace(view, out=plan.out[-1], now=view.now + span, dark=_still_dark(rng, view))
     for i in rng.permutation(len(views)).tolist():
         again, first = decide(circuits, views[i]), plans[i]
         same = np.array_equal(again.out, first.out) and np.array_equal(again.hold, first.hold)
@@ -76,10 +76,16 @@ def sample_circuit_view(rng: np.random.Generator) -> CircuitView:
             iterations_done=rng.integers(0, 10, n_jobs),
         ),
         out=np.full((switches, ends), -1, np.int64),
+        dark=np.zeros((switches, ends)),
         rate=rate,
         packet_rate=np.full(ends, 1e8 / 8),
         delay=np.full(switches, float(rng.choice([0.0, 2e-5, 0.01]))),
     )
+
+
+def _still_dark(rng: np.random.Generator, view: CircuitView) -> Floats:
+    share: Floats = rng.random(view.out.shape) * rng.integers(0, 2, view.out.shape)
+    return share * view.delay[:, None]
 
 
 def _some_pairs(rng: np.random.Generator, job: int, ends: int) -> list[tuple[int, int, int, float]]:
@@ -105,4 +111,4 @@ def _pairs(rows: list[tuple[int, int, int, float]]) -> Pairs:
 def _circuit_arrays(view: CircuitView) -> Iterator[np.ndarray[Any, Any]]:
     for table in (view.waiting, view.announced, view.work, view.jobs):
         yield from (getattr(table, each.name) for each in fields(table))
-    yield from (view.out, view.rate, view.packet_rate, view.delay)
+    yield from (view.out, view.dark, view.rate, view.packet_rate, view.delay)

@@ -13,6 +13,8 @@ from netsched.units import Duration
 
 _NIGHTS_PER_WINDOW: Final = 50
 _LEAST_WINDOW: Final = 1e-3
+_SHORTEST: Final = 1e-6
+"""The shortest day as a share of the window."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ def greedy(demand: Floats, window: float, delay: float, durations: int) -> tuple
     found: list[Ints] = []
     length: list[float] = []
     rows = np.arange(n)
-    while time > delay and left.any():
+    shortest = _SHORTEST * window
+    while time - delay > shortest and left.any():
         best, chosen, day = 0.0, np.full(n, NONE, np.int64), 0.0
-        for alpha in _durations(left, time - delay, durations):
+        for alpha in _durations(left, shortest, time - delay, durations):
             cut = np.minimum(left, alpha)
             out = heaviest(cut)
             up = out >= 0
@@ -82,8 +85,8 @@ def greedy(demand: Floats, window: float, delay: float, durations: int) -> tuple
     return np.array(found, np.int64).reshape(len(found), n), np.array(length)
 
 
-def _durations(left: Floats, most: float, count: int) -> list[float]:
-    each = np.unique(np.minimum(left[left > 0], most))
+def _durations(left: Floats, least: float, most: float, count: int) -> list[float]:
+    each = np.unique(np.clip(left[left > 0], least, most))
     if len(each) > count:
         each = np.unique(np.quantile(each, np.linspace(0.0, 1.0, count), method="nearest"))
     return [float(x) for x in each]

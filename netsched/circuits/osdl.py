@@ -42,36 +42,45 @@ class Osdl:
         jobs = _rings(view)
         out = view.out.copy()
         used = np.zeros(out.shape, bool)
-        sliced: set[int] = set()
-        for each in sorted(jobs, key=lambda j: (-j.gain(view, jobs, sliced), j.row)):
+        load = np.zeros(len(view.packet_rate))
+        for each in jobs:
+            load[each.ring] += each.bytes
+        without: list[RingJob] = []
+        for each in sorted(jobs, key=lambda j: (-j.gain(view, load), j.row)):
             switch = _present(out, used, each.ring)
-            if switch is not None:
+            if switch is None:
+                without.append(each)
+            else:
                 used[switch, each.ring] = True
-                sliced.add(each.row)
-        while True:
-            offers = [(j.gain(view, jobs, sliced), j) for j in jobs if j.row not in sliced]
-            chosen = None
-            for gain, each in sorted(offers, key=lambda o: (-o[0] / len(o[1].ring), o[1].row)):
-                switch = _free(view, used, each.ring)
-                if switch is not None and gain > self._cost(view, each, switch):
-                    chosen = each, switch
-                    break
-            if chosen is None:
-                break
+        for each in (j for j in jobs if j not in without):
+            load[each.ring] -= each.bytes
+        while (chosen := self._best(view, without, load, used)) is not None:
             each, switch = chosen
             _set(out[switch], each.ring)
             used[switch, each.ring] = True
-            sliced.add(each.row)
+            load[each.ring] -= each.bytes
+            without.remove(each)
         if np.array_equal(out, view.out):
             return nothing(view)
         return CircuitPlan(out[None], np.full(1, np.inf))
+
+    def _best(
+        self, view: CircuitView, jobs: list[RingJob], load: Floats, used: np.ndarray
+    ) -> tuple[RingJob, int] | None:
+        """The job that gains most per port from new circuits, and the switch that has its ports free."""
+        offers = [(each.gain(view, load), each) for each in jobs]
+        for gain, each in sorted(offers, key=lambda o: (-o[0] / len(o[1].ring), o[1].row)):
+            switch = _free(view, used, each.ring)
+            if switch is not None and gain > self._cost(view, each, switch):
+                return each, switch
+        return None
 
     def _cost(self, view: CircuitView, job: RingJob, switch: int) -> float:
         moved = self.checkpoint if view.jobs.iterations_done[job.row] > 0 else 0.0
         return float(view.delay[switch]) + moved
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RingJob:
     """A job (row of the view's jobs) whose traffic is one ring of ends; bytes of its busiest pair."""
 
@@ -79,15 +88,14 @@ class RingJob:
     ring: Ints
     bytes: float
 
-    def gain(self, view: CircuitView, jobs: list[RingJob], sliced: set[int]) -> float:
-        """Seconds that a slice saves over what the job has left, -inf where no switch has all its ports."""
+    def gain(self, view: CircuitView, load: Floats) -> float:
+        """Seconds that a slice saves over what the job has left, -inf where no switch has all its ports.
+
+        `load`: bytes per iteration that each end sends by packets, those of this job included.
+        """
         rate = view.rate[:, self.ring].min(axis=1).max(initial=0.0)
         if rate <= 0:
             return float("-inf")
-        load = np.zeros(len(view.packet_rate))
-        for other in jobs:
-            if other.row == self.row or other.row not in sliced:
-                load[other.ring] += other.bytes
         packets: Floats = load[self.ring] / np.maximum(view.packet_rate[self.ring], 1e-300)
         left = max(int(view.jobs.iterations[self.row] - view.jobs.iterations_done[self.row]), 0)
         return left * (float(packets.max()) - self.bytes / float(rate))

@@ -18,6 +18,9 @@ from netsched.model import CircuitPlan, CircuitView, Floats, Ints
 NONE: Final = -1
 """An end without a circuit."""
 
+AT_ONCE: Final = 1e-9
+"""Seconds by which the times of two commands differ by rounding only."""
+
 
 @dataclass(frozen=True)
 class Plane:
@@ -27,7 +30,7 @@ class Plane:
     rate         bytes/s of one port: the least of the group
     packet_rate  (n,) bytes/s of each end over packet switches
     delay        seconds, the longest of the group
-    out          (m, n) the present circuits
+    out, dark    (m, n) the present circuits, and the seconds until each is up
     """
 
     switches: Ints
@@ -37,6 +40,7 @@ class Plane:
     packet_rate: Floats
     delay: float
     out: Ints
+    dark: Floats
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ def planes(view: CircuitView) -> tuple[Plane, ...]:
                 packet_rate=view.packet_rate[rows],
                 delay=float(view.delay[group].max()),
                 out=number[view.out[np.ix_(switches, rows)]].astype(np.int64),
+                dark=view.dark[np.ix_(switches, rows)],
             )
         )
     return tuple(found)
@@ -84,18 +89,28 @@ def assemble(view: CircuitView, parts: Sequence[tuple[Plane, Steps]], review_in:
     begins = [np.concatenate([[0.0], np.cumsum(steps.hold)[:-1]]) for _, steps in parts if len(steps.hold)]
     if not begins:
         return nothing(view, review_in)
-    times = np.unique(np.concatenate(begins))
+    times = apart(np.concatenate(begins))
     out = np.repeat(view.out[None], len(times), axis=0)
     end = 0.0
     for plane, steps in parts:
         if not len(steps.hold):
             continue
         starts = np.concatenate([[0.0], np.cumsum(steps.hold)[:-1]])
-        at = np.searchsorted(starts, times, side="right") - 1
+        at = np.searchsorted(starts, times + AT_ONCE, side="right") - 1
         named = np.append(plane.ends, NONE)[steps.out]
         out[np.ix_(np.arange(len(times)), plane.switches, plane.ends)] = named[at]
         end = max(end, float(steps.hold.sum()))
     return CircuitPlan(out, np.diff(np.append(times, end)), review_in)
+
+
+def apart(times: Floats) -> Floats:
+    """The times in order, without those that are AT_ONCE with one before."""
+    ordered = np.unique(times)
+    kept = [ordered[0]]
+    for t in ordered[1:].tolist():
+        if t > kept[-1] + AT_ONCE:
+            kept.append(t)
+    return np.array(kept)
 
 
 def nothing(view: CircuitView, review_in: float = float("inf")) -> CircuitPlan:

@@ -9,12 +9,18 @@ from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from netsched.circuits.planes import NONE, Plane, Steps, assemble, nothing, planes
+from netsched.circuits.planes import AT_ONCE, NONE, Plane, Steps, apart, assemble, nothing, planes
 from netsched.model import CircuitPlan, CircuitView, Event, Floats, Ints
 from netsched.units import Duration
 
 _SLACK: Final = 1e-9
 """Of a reservation: so that rounding leaves no byte behind that would have to wait for a circuit again."""
+
+
+_SHORTEST: Final = 0.1
+_LEAST: Final = 1e-6
+"""No circuit is wanted for less than this share of its set-up, or so many seconds: what shares a port with
+others leaves less and less of its bytes behind, and would be planned for again and again."""
 
 
 class Reservation(NamedTuple):
@@ -38,9 +44,9 @@ class Sunflow:
     not live to be used.
 
     As in the released simulator, a coflow's bytes are known when it comes, and ports whose circuits do not
-    change are not disturbed. INFERRED: a circuit that is up when plans are made anew goes on without set-up;
-    one that nobody else needs stays after its bytes are through; several switches of the same ends are one of
-    their added rates.
+    change are not disturbed. INFERRED: a circuit that is there when plans are made anew goes on without a new
+    set-up; one that nobody else needs stays after its bytes are through; none is wanted for less than a tenth
+    of its set-up; several switches of the same ends are one of their added rates.
     """
 
     ahead: Duration = 1.0
@@ -61,7 +67,8 @@ class Sunflow:
         review = self.ahead
         for plane in planes(view):
             owner, src, dst, seconds = _rows(view, plane)
-            present = {(i, int(j)) for i, j in enumerate(plane.out[0].tolist()) if j != NONE}
+            dark = plane.dark.max(axis=0).tolist()
+            present = {(i, int(j)): dark[i] for i, j in enumerate(plane.out[0].tolist()) if j != NONE}
             made = reserve(owner, src, dst, seconds, plane.delay, self.ahead, present)
             if made:
                 parts.append((plane, _steps(made, plane)))
@@ -78,6 +85,7 @@ def _rows(view: CircuitView, plane: Plane) -> tuple[Ints, Ints, Ints, Floats]:
     src, dst = local[rows.src], local[rows.dst]
     inside = (src >= 0) & (dst >= 0)
     seconds = rows.bytes[inside] / (plane.rate * len(plane.switches))
+    seconds = np.maximum(seconds, max(plane.delay * _SHORTEST, _LEAST))
     return rows.owner[inside], src[inside], dst[inside], seconds
 
 
@@ -110,11 +118,12 @@ def reserve(
     seconds: Floats,
     delay: float,
     ahead: float,
-    present: set[tuple[int, int]],
+    present: dict[tuple[int, int], float],
 ) -> list[Reservation]:
     """Reservations that begin within `ahead` seconds for the rows (coflow, pair, seconds of a circuit).
 
-    `present` are the pairs whose circuits are up: at time 0 they need no set-up.
+    `present` are the pairs that have circuits, and the seconds until these are up: at time 0 that is all the
+    set-up that they need.
     """
     ins: dict[int, _Port] = {}
     outs: dict[int, _Port] = {}
@@ -130,13 +139,13 @@ def reserve(
             t, fresh, r, need = heapq.heappop(heap)
             pair = int(src[r]), int(dst[r])
             one, other = ins.setdefault(pair[0], _Port()), outs.setdefault(pair[1], _Port())
-            begin, limit = _gap(one, other, t, 0.0 if t == 0.0 and not fresh else delay)
+            setup = present[pair] if t == 0.0 and not fresh else delay
+            begin, limit = _gap(one, other, t, setup)
             if begin >= ahead:
                 continue
             if begin > t:
                 heapq.heappush(heap, (begin, True, r, need))
                 continue
-            setup = 0.0 if t == 0.0 and not fresh else delay
             end = min(begin + setup + need * (1 + _SLACK), limit)
             one.add(begin, end)
             other.add(begin, end)
@@ -175,13 +184,13 @@ def _shortest_first(owner: Ints, src: Ints, dst: Ints, seconds: Floats) -> list[
 def _steps(made: list[Reservation], plane: Plane) -> Steps:
     """Matchings at every time at which a reservation begins; circuits stay until their ports are needed."""
     made = sorted(made)
-    times = sorted({each.begin for each in made} | {0.0})
+    times = apart(np.array([0.0, *(each.begin for each in made)])).tolist()
     m, n = plane.out.shape
     now = plane.out[0].copy()
     out = np.empty((len(times), n), np.int64)
     k = 0
     for i, t in enumerate(times):
-        while k < len(made) and made[k].begin <= t:
+        while k < len(made) and made[k].begin <= t + AT_ONCE:
             now[now == made[k].dst] = NONE
             now[made[k].src] = made[k].dst
             k += 1
