@@ -31,7 +31,7 @@ from netsched.scenario import build, load
 RNG = np.random.default_rng(0)
 INSTANCES = (
     *(kind() for kind in PLACEMENTS.values()),
-    Cassini(move=True),
+    Cassini(move=True, candidates=4),
     Liquid(mode="batch", interval=1.0),
 )
 
