@@ -49,15 +49,15 @@ _PATIENCE: Final = 100.0
 """A flow that has not ended after this many times what all flows take one after the other never will."""
 
 
-def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conserving: bool = True) -> None:
+def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0) -> None:
     """Hold a policy to the contract of `model.Policy` on random workloads over `fabric` (4 hosts or more).
 
     A plan has one good value per flow, also for no flow at all and for some of them; the same view gives the
     same plan, whatever was asked before and to an equal policy, and draws no random number; the view is left
     as it was; a local plan of a flow is that flow's alone; sizes hidden from a policy make no difference to
     it; all flows of a finite workload end. Just after a flow was released, each flow with bytes to send
-    crosses a full link, unless the policy says in `idles` why not (or `work_conserving` is False). A coflow
-    ends while others keep coming, unless it says in `starves` whom it keeps waiting and why.
+    crosses a full link, unless the policy says in `idles` why not. A coflow ends while others keep coming,
+    unless it says in `starves` whom it keeps waiting and why.
     A `reshape` has one answer to one question, and one that can be carried (`netsched.shape_check`).
     All this with as many classes as the policy wants, with as many as ports have, and with too few.
     Raises PolicyError, which names what is broken.
@@ -75,7 +75,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0, work_conservi
         for connections in Connections:
             transport = Transport(connections)
             outcome = _run(policy, workload, fabric, queues, transport, Control())
-            if work_conserving and not declared(policy, "idles"):
+            if not declared(policy, "idles"):
                 given = _on_given_paths(policy)
                 if given is not policy:
                     outcome = _run(given, workload, fabric, queues, transport, Control())
@@ -331,7 +331,8 @@ def _check_busy(
             if not full[links[indptr[flow] : indptr[flow + 1]]].any():
                 raise PolicyError(
                     f"policy {policy.name}: after {begin:.6g} s flow {flow} could have more, because no link "
-                    "of its path is full; give it what is left, or check with work_conserving=False"
+                    "of its path is full; give it what is left, or say in "
+                    "`idles: ClassVar[str]` why not"
                 )
 
 
