@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsched.allocate import Scratch
+from netsched.allocate import Scratch, sort_by
 from netsched.bundles import (
     BLOCK,
     DIRTY,
     IN_FLIGHT,
+    N_ADMISSIONS,
     N_EVENTS,
     N_FREED,
     NOWHERE,
@@ -24,8 +25,18 @@ from netsched.bundles import (
 )
 from netsched.dues import next_due, put_due
 from netsched.jit import inner, kernel
-from netsched.ledger import EVENTS, FRESH, NODES_LEFT, Ledger, finish_node, fire_timer, next_timer, push_timer
-from netsched.membership import close_bundle, lose, redo
+from netsched.ledger import (
+    ACTIVE_LIST,
+    EVENTS,
+    FRESH,
+    NODES_LEFT,
+    Ledger,
+    finish_node,
+    fire_timer,
+    next_timer,
+    push_timer,
+)
+from netsched.membership import close_bundle, insert, lose, redo
 from netsched.rates import reallocate
 from netsched.uses import Uses
 
@@ -82,16 +93,43 @@ def _end_due(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
                     _end_due_flows(led, bun, net, b)
 
 
+@inner
+def _admit(led: Ledger, bun: Bundles, net: Uses, s: Scratch) -> None:
+    """`take_fresh` and `insert_all` for released flows of which all is known that a plan says."""
+    fresh = led.fresh[: led.count[FRESH]]
+    first = 0
+    for i in range(1, len(fresh) + 1):
+        if i == len(fresh) or led.start[fresh[i]] != led.start[fresh[first]]:
+            sort_by(s.number, fresh[first:i], s.spare)
+            first = i
+    for f in fresh:
+        led.active[led.count[ACTIVE_LIST]] = f
+        led.count[ACTIVE_LIST] += 1
+        insert(bun, net, f)
+    led.count[FRESH] = 0
+    bun.count[N_ADMISSIONS] += 1
+
+
 @kernel
 def advance(
-    led: Ledger, bun: Bundles, net: Uses, s: Scratch, concern: int, until: float, most_events: int
+    led: Ledger,
+    bun: Bundles,
+    net: Uses,
+    s: Scratch,
+    admits: bool,
+    concern: int,
+    until: float,
+    most_events: int,
 ) -> bool:
     """Run until something concerns the caller, or `until`, or so many events; False if nothing can happen.
 
-    What concerns it: a released flow (which only the caller can put into a bundle), or an event whose
-    bit is in `concern`. The caller reads led.count[EVENTS] and clears it. The time is in clock[0].
+    What concerns it: an event whose bit is in `concern`, or a released flow, which only the caller can put
+    into a bundle; with `admits`, all is known that a plan says of it, and this does it. The caller reads
+    led.count[EVENTS] and clears it. The time is in clock[0].
     """
     for _ in range(most_events):
+        if led.count[FRESH] and admits:
+            _admit(led, bun, net, s)
         if led.count[FRESH] or led.count[EVENTS] & concern:
             return True
         if not led.count[NODES_LEFT]:

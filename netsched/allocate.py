@@ -33,6 +33,7 @@ class Scratch(NamedTuple):
     given         the level that a bundle gets (LEVEL, below 0 while it is open) and its weight (WEIGHT),
                   side by side because they are looked at together
     frozen_by     the bottleneck that it gets
+    number        0, 1, 2, ...: flows sorted by this are in order of number
     """
 
     residual: Floats
@@ -52,6 +53,7 @@ class Scratch(NamedTuple):
     cap_level: Floats
     given: Floats
     frozen_by: Ints
+    number: Ints
     inside: np.ndarray
 
 
@@ -74,6 +76,7 @@ def scratch(n_bundles: int, n_uses: int) -> Scratch:
         cap_level=np.zeros(n_bundles),
         given=np.zeros((n_bundles, 2)),
         frozen_by=np.zeros(n_bundles, np.int64),
+        number=np.arange(n_bundles),
         inside=np.zeros(n_bundles, np.int8),
     )
 

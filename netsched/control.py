@@ -14,6 +14,7 @@ import numpy as np
 
 from netsched.errors import PolicyError
 from netsched.model import BEST_EFFORT, PLAN_COLUMNS, CircuitPlan, Control, Event, Ints, Plan, Policy, View
+from netsched.ondemand import ChangesWithTime, instead
 
 NO_PROFILES: Final = (
     "it goes by what jobs compute and send in an iteration, which is known where the whole workload is "
@@ -50,6 +51,21 @@ def decide(policy: Policy, view: View, queues: int | None) -> Plan:
     return replace(plan, rank=fit(plan.rank, queues))
 
 
+def decide_ahead(policy: Policy, view: View, queues: int | None) -> Plan | None:
+    """What a local policy will say of each flow when it is released, if that follows from what never changes.
+
+    `view` has all flows that there will be, and raises ChangesWithTime where only the moment of a release
+    tells a value (observe.ahead_of_time). A policy that is a function of the view, and local, which got along
+    without such a value, will say the same at any moment. None if it did not get along, or wants more than
+    classes, weights and caps.
+    """
+    try:
+        plan = decide(policy, view, queues)
+    except ChangesWithTime:
+        return None
+    return None if (plan.not_before > -math.inf).any() or (plan.path >= 0).any() else plan
+
+
 def check_sockets(policy: Policy, plan: Plan) -> None:
     """PolicyError for what real connections cannot do, so that nobody seems to do it."""
     if (plan.weight != 1.0).any() or (plan.path >= 0).any() or plan.reserve.any():
@@ -70,6 +86,8 @@ def classes(rank: Ints, queues: int | None) -> Ints:
     All later ranks share the last class, with BEST_EFFORT, which is always there. Without a limit
     ranks become 0, 1, 2, ... in order and BEST_EFFORT stays last.
     """
+    if queues is None and rank.max(initial=-1) < BEST_EFFORT:
+        return _dense(rank)
     marked = rank != BEST_EFFORT
     if queues is None:
         out = np.full(len(rank), BEST_EFFORT, np.int64)
@@ -111,17 +129,24 @@ def interim_class(class_of_coflow: Ints) -> Ints:
 
 
 def _without_sizes(view: View) -> View:
-    def unknown(n: int) -> np.ndarray:
-        hidden = np.full(n, np.nan)
-        hidden.setflags(write=False)
-        return hidden
-
-    n, m = len(view.flows), len(view.coflows)
-    return replace(
+    unknown, n = np.full(max(len(view.flows), len(view.coflows)), np.nan), len(view.flows)
+    unknown.setflags(write=False)
+    return instead(
         view,
-        flows=replace(view.flows, size=unknown(n), remaining=unknown(n)),
-        coflows=replace(view.coflows, size=unknown(m)),
+        flows=instead(view.flows, size=unknown[:n], remaining=unknown[:n]),
+        coflows=instead(view.coflows, size=unknown[: len(view.coflows)]),
     )
+
+
+def asks_for_more(plan: Plan) -> bool:
+    """Does the plan ask for anything but classes?"""
+    usual = {"reserve": 0.0, "rate": math.inf, "weight": 1.0, "not_before": -math.inf, "path": -1}
+    return any((_values(getattr(plan, name)) != value).any() for name, value in usual.items())
+
+
+def _values(column: np.ndarray) -> np.ndarray:
+    """The column, or one value of it where it is one value in memory."""
+    return column[:1] if column.strides == (0,) else column
 
 
 def _check(policy: Policy, plan: Plan, n: int) -> None:
@@ -132,16 +157,17 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
             raise PolicyError(f"policy {policy.name}: plan.{name} must be an array of {n} values, is {got}")
         if name in ("rank", "path") and column.dtype.kind != "i":
             raise PolicyError(f"policy {policy.name}: plan.{name} is {column.dtype}, must be int64")
-        if np.isnan(column).any():
+        if column.dtype.kind == "f" and np.isnan(_values(column).min(initial=0.0)):
             raise PolicyError(f"policy {policy.name}: plan.{name} has NaN")
+    reserve, rate, weight = map(_values, (plan.reserve, plan.rate, plan.weight))
     if n and not (plan.rank.min() >= 0 and plan.rank.max() <= BEST_EFFORT):
         bad = plan.rank.min() if plan.rank.min() < 0 else plan.rank.max()
         raise PolicyError(f"policy {policy.name}: plan.rank has {bad}, must be 0 to {BEST_EFFORT}")
-    if n and not (plan.reserve.min() >= 0 and math.isfinite(plan.reserve.max())):
+    if n and not (reserve.min() >= 0 and math.isfinite(reserve.max())):
         raise PolicyError(f"policy {policy.name}: plan.reserve must be finite and 0 B/s or more")
-    if n and plan.rate.min() < 0:
-        raise PolicyError(f"policy {policy.name}: plan.rate has {plan.rate.min()} B/s, must be 0 or more")
-    if n and not (plan.weight.min() > 0 and math.isfinite(plan.weight.max())):
+    if n and rate.min() < 0:
+        raise PolicyError(f"policy {policy.name}: plan.rate has {rate.min()} B/s, must be 0 or more")
+    if n and not (weight.min() > 0 and math.isfinite(weight.max())):
         raise PolicyError(f"policy {policy.name}: plan.weight must be positive and finite")
     watch = plan.watch
     if watch is not None and not (
@@ -159,7 +185,7 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
 
 def _check_reserve(policy: Policy, view: View, plan: Plan) -> None:
     """Reserves are promises: together they must fit on every link."""
-    if not plan.reserve.any():
+    if not _values(plan.reserve).any():
         return
     if policy.local:
         raise PolicyError(

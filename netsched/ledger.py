@@ -316,3 +316,13 @@ def sweep(ledger: Ledger) -> Ints:
             kept += 1
     ledger.count[ACTIVE_LIST] = kept
     return ledger.active[:kept]
+
+
+@compiled
+def iterations_done(ledger: Ledger, ptr: Ints, jobs: Ints) -> Ints:
+    """How many of the iterations of each job have ended; those of job j are ptr[j]:ptr[j+1] of all."""
+    done = np.zeros(len(jobs), np.int64)
+    for i in range(len(jobs)):
+        for iteration in range(ptr[jobs[i]], ptr[jobs[i] + 1]):
+            done[i] += ledger.iteration_left[iteration] == 0
+    return done

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import cache
+from typing import Final
 
 import numpy as np
 
-from netsched.ledger import Ledger
-from netsched.model import CoflowView, Event, Floats, FlowView, Ints, JobView, Profile, View, Ways, Workload
+from netsched.ledger import Ledger, iterations_done
+from netsched.model import CoflowView, Event, Floats, Ints, JobView, Profile, View, Ways, Workload
+from netsched.ondemand import (
+    CoflowsOnDemand,
+    FlowsOnDemand,
+    JobsOnDemand,
+    ViewAhead,
+    frozen,
+    on_demand,
+    unknown_yet,
+)
 from netsched.profiles import Profiles
-from netsched.routes import Routes
+from netsched.routes import Routes, gather
 
 NO_FLOWS: Final[Ints] = np.zeros(0, np.int64)
-
-Array = TypeVar("Array", bound="np.ndarray[Any, Any]")
 
 
 @dataclass(frozen=True)
@@ -55,11 +64,6 @@ def static(
     )
 
 
-def frozen(array: Array) -> Array:
-    array.setflags(write=False)
-    return array
-
-
 def view(
     fixed: Static,
     ledger: Ledger,
@@ -78,32 +82,35 @@ def view(
     (None: no coflow has one). `known` has the bytes that each flow of the workload is known to have sent, for
     a coordinator that goes by reports; what flows in fact have sent is then not shown at all.
     """
-    columns = fixed.workload.flows
-    size = columns.size[flows]
-    if known is not None:
-        remaining = size - known[flows]
-    sent = size - remaining
-    coflow = columns.coflow[flows]
-    coflows, row = _coflow_rows(ledger, coflow)
-    indptr, links = fixed.routes.of_flows(flows)
-    flow_view = FlowView(
-        id=frozen(flows.copy()),
-        coflow=frozen(row),
-        src=frozen(columns.src[flows]),
-        dst=frozen(columns.dst[flows]),
-        size=frozen(size),
-        sent=frozen(sent),
-        remaining=frozen(remaining.copy()),
-        need=frozen(columns.need[flows]),
-        need_span=frozen(columns.need_span[flows]),
-        release=frozen(ledger.start[flows]),
-        indptr=frozen(indptr),
-        links=frozen(links),
+    columns, ids = fixed.workload.flows, flows.copy()
+    coflows, row = _coflow_rows(ledger, columns.coflow[ids])
+    left = remaining.copy() if known is None else columns.size[ids] - known[ids]
+    routes = fixed.routes
+    path = routes.path[ids]
+    paths = cache(lambda: gather(routes.indptr, routes.links, path))
+    flow_view = on_demand(
+        FlowsOnDemand,
+        {"id": ids, "coflow": row, "remaining": left},
+        {
+            "src": lambda: columns.src[ids],
+            "dst": lambda: columns.dst[ids],
+            "size": lambda: columns.size[ids],
+            "sent": lambda: columns.size[ids] - left,
+            "need": lambda: columns.need[ids],
+            "need_span": lambda: columns.need_span[ids],
+            "release": lambda: ledger.start[ids],
+            "indptr": lambda: paths()[0],
+            "links": lambda: paths()[1],
+        },
     )
-    under_way = np.bincount(row, weights=sent, minlength=len(coflows)).astype(np.float64)
-    if len(in_flight):
-        came = columns.size[in_flight] if known is None else known[in_flight]
-        _add_in_flight(fixed, coflows, in_flight, came, under_way)
+    came = columns.size[in_flight] if known is None else known[in_flight]
+
+    def under_way() -> Floats:
+        sent = np.bincount(row, columns.size[ids] - left, len(coflows)).astype(np.float64)
+        if len(in_flight):
+            _add_in_flight(fixed, coflows, in_flight, came, sent)
+        return sent
+
     jobs = job_view(fixed, ledger, coflows)
     return View(
         now=now,
@@ -118,12 +125,56 @@ def view(
     )
 
 
+def ahead_of_time(fixed: Static) -> View:
+    """What is known from the beginning of all flows that there will be: see `control.decide_ahead`."""
+    flows, coflows, jobs = fixed.workload.flows, fixed.workload.coflows, fixed.workload.jobs
+    paths = cache(lambda: fixed.routes.of_flows(np.arange(len(flows.size))))
+    seen = ViewAhead.__new__(ViewAhead)
+    seen.__dict__.update(
+        flows=on_demand(
+            FlowsOnDemand,
+            {"id": np.arange(len(flows.size))},
+            {
+                "indptr": lambda: paths()[0],
+                "links": lambda: paths()[1],
+                **{name: getattr(flows, name).copy for name in ("coflow", "src", "dst", "size")},
+                **{name: getattr(flows, name).copy for name in ("need", "need_span")},
+                **dict.fromkeys(("sent", "remaining", "release"), unknown_yet),
+            },
+        ),
+        coflows=on_demand(
+            CoflowsOnDemand,
+            {"id": np.arange(len(coflows.job))},
+            {
+                "size": fixed.coflow_size.copy,
+                "n_flows": fixed.coflow_flows.copy,
+                **{name: getattr(coflows, name).copy for name in ("job", "stage", "weight", "deadline")},
+                **dict.fromkeys(("arrival", "sent", "n_finished", "cls"), unknown_yet),
+            },
+        ),
+        jobs=on_demand(
+            JobsOnDemand,
+            {"id": np.arange(len(jobs.arrival))},
+            {
+                **{name: getattr(jobs, name).copy for name in ("arrival", "weight", "iterations")},
+                "iterations_done": unknown_yet,
+            },
+        ),
+        queues=fixed.queues,
+        profile=None,
+        ways=None,
+    )
+    return seen
+
+
 def _coflow_rows(ledger: Ledger, coflow: Ints) -> tuple[Ints, Ints]:
     """The distinct coflows in order of arrival, then id, and each given one's row among them."""
     ids, row = _distinct(coflow, len(ledger.coflow_left))
     if len(ids) == 1:
         return ids, row
     order = np.argsort(ledger.coflow_arrival[ids], kind="stable")
+    if (np.diff(order) > 0).all():
+        return ids, row
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return ids[order], place[row]
@@ -152,38 +203,40 @@ def _add_in_flight(fixed: Static, coflows: Ints, in_flight: Ints, came: Floats, 
 
 
 def _coflow_view(
-    fixed: Static, ledger: Ledger, ids: Ints, under_way: Floats, class_of_coflow: Ints | None
+    fixed: Static,
+    ledger: Ledger,
+    ids: Ints,
+    under_way: Callable[[], Floats],
+    class_of_coflow: Ints | None,
 ) -> CoflowView:
     columns = fixed.workload.coflows
-    _, job_row = _distinct(columns.job[ids], len(fixed.workload.jobs.arrival))
-    return CoflowView(
-        id=frozen(ids),
-        job=frozen(job_row),
-        stage=frozen(columns.stage[ids]),
-        arrival=frozen(ledger.coflow_arrival[ids]),
-        size=frozen(fixed.coflow_size[ids]),
-        sent=frozen(ledger.coflow_finished_bytes[ids] + under_way),
-        n_flows=frozen(fixed.coflow_flows[ids]),
-        n_finished=frozen(fixed.coflow_flows[ids] - ledger.coflow_left[ids]),
-        weight=frozen(columns.weight[ids]),
-        deadline=frozen(columns.deadline[ids]),
-        cls=frozen(np.full(len(ids), -1) if class_of_coflow is None else class_of_coflow[ids]),
+    finished_bytes, n_left = ledger.coflow_finished_bytes[ids], ledger.coflow_left[ids]
+    return on_demand(
+        CoflowsOnDemand,
+        {"id": ids, "cls": np.full(len(ids), -1) if class_of_coflow is None else class_of_coflow[ids]},
+        {
+            "job": lambda: _distinct(columns.job[ids], len(fixed.workload.jobs.arrival))[1],
+            "stage": lambda: columns.stage[ids],
+            "arrival": lambda: ledger.coflow_arrival[ids],
+            "size": lambda: fixed.coflow_size[ids],
+            "sent": lambda: finished_bytes + under_way(),
+            "n_flows": lambda: fixed.coflow_flows[ids],
+            "n_finished": lambda: fixed.coflow_flows[ids] - n_left,
+            "weight": lambda: columns.weight[ids],
+            "deadline": lambda: columns.deadline[ids],
+        },
     )
 
 
 def job_view(fixed: Static, ledger: Ledger, coflows: Ints) -> JobView:
     jobs = fixed.workload.jobs
     ids, _ = _distinct(fixed.workload.coflows.job[coflows], len(jobs.arrival))
-    ptr = fixed.iteration_ptr
-    done = np.array(
-        [np.count_nonzero(ledger.iteration_left[ptr[j] : ptr[j + 1]] == 0) for j in ids], np.int64
-    )
     return JobView(
         id=frozen(ids),
         arrival=frozen(jobs.arrival[ids]),
         weight=frozen(jobs.weight[ids]),
         iterations=frozen(jobs.iterations[ids]),
-        iterations_done=frozen(done),
+        iterations_done=frozen(iterations_done(ledger, fixed.iteration_ptr, ids)),
     )
 
 

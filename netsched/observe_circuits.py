@@ -9,7 +9,8 @@ import numpy as np
 from netsched.crossconnect import CrossConnect
 from netsched.ledger import DONE, Ledger
 from netsched.model import CircuitView, Floats, Ints, Pairs, Workload
-from netsched.observe import Static, frozen, job_view
+from netsched.observe import Static, job_view
+from netsched.ondemand import frozen
 from netsched.optics import Optics
 from netsched.routes import gather
 

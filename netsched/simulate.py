@@ -13,7 +13,7 @@ from netsched import bundles
 from netsched import ledger as books
 from netsched.advance import advance
 from netsched.allocate import Scratch, scratch
-from netsched.control import Cadence, decide, interim_class, unmarked_class
+from netsched.control import Cadence, asks_for_more, decide, decide_ahead, interim_class, unmarked_class
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.lightpaths import LightPaths, light_paths, most_links
@@ -34,7 +34,8 @@ from netsched.model import (
     Transport,
     Workload,
 )
-from netsched.observe import Static, frozen, static, view
+from netsched.observe import Static, ahead_of_time, static, view
+from netsched.ondemand import frozen
 from netsched.profiles import profiles_for
 from netsched.regroup import regroup
 from netsched.reports import Reports, reports_for
@@ -77,15 +78,31 @@ def simulate(
     started = time.perf_counter()
     run = _open(workload, fabric, policy, queues, transport, control, circuits, faults)
     run.reports = reports_for(policy, control, workload, rng)
+    _look_ahead(run)
     while _step(run, horizon):
         if progress is not None:
             progress(books.standing(run.ledger, run.now))
     return _outcome(run, time.perf_counter() - started)
 
 
+def _look_ahead(run: _Run) -> None:
+    """Ask a local policy about all flows at once, if what it says of each does not depend on the moment."""
+    moving = run.light is not None or run.steering is not None
+    if not run.policy.local or run.fixed.profiles is not None or moving:
+        return
+    plan = decide_ahead(run.policy, ahead_of_time(run.fixed), run.fixed.queues)
+    if plan is not None:
+        run.ahead = True
+        _write(run, np.arange(run.fixed.workload.n_flows), plan)
+
+
 @dataclass
 class _Run:
-    """Everything of one simulation that moves."""
+    """Everything of one simulation that moves.
+
+    ahead    all that a local policy will say has been written down: flows are admitted as they are released
+    claims   a plan has asked for more than classes
+    """
 
     fabric: Fabric
     policy: Policy
@@ -103,6 +120,8 @@ class _Run:
     gate: float = float("inf")
     decisions: int = 0
     reports: Reports | None = None
+    ahead: bool = False
+    claims: bool = False
 
     @property
     def now(self) -> float:
@@ -186,7 +205,16 @@ def _step(run: _Run, horizon: float) -> bool:
         until = min(until, run.reports.due())
     if run.light is not None:
         until = min(until, run.light.due(run.ledger))
-    alive = advance(run.ledger, run.bundles, run.uses, run.scratch, run.concern, max(until, run.now), _SLICE)
+    alive = advance(
+        run.ledger,
+        run.bundles,
+        run.uses,
+        run.scratch,
+        run.ahead,
+        run.concern,
+        max(until, run.now),
+        _SLICE,
+    )
     fresh = books.take_fresh(run.ledger)
     happened = Event(int(run.ledger.count[books.EVENTS]))
     run.ledger.count[books.EVENTS] = 0
@@ -360,12 +388,25 @@ def _rows(plan: Plan, rows: np.ndarray) -> Plan:
 
 def _write(run: _Run, flows: Ints, plan: Plan) -> None:
     bun = run.bundles
-    bun.rank[flows], bun.weight[flows] = plan.rank, plan.weight
+    bun.rank[flows] = plan.rank
+    run.claims = run.claims or asks_for_more(plan)
+    if not run.claims and run.light is None:
+        return
+    bun.weight[flows] = plan.weight
     bun.reserve[flows] = np.minimum(plan.reserve, plan.rate)
     bun.cap[flows] = plan.rate - bun.reserve[flows]
     bun.not_before[flows] = run.light.gated(flows, plan.not_before) if run.light else plan.not_before
     if not bun.queued[0]:
         bun.alone[flows] = (plan.weight != 1.0) | np.isfinite(plan.rate) | (plan.reserve > 0)
+
+
+def _classes(run: _Run) -> Ints:
+    """The last class of each flow; a flow that never had to send is unmarked, whatever was written ahead."""
+    led, given = run.ledger, run.bundles.rank
+    if not run.ahead:
+        return given
+    sends = ~np.isnan(led.start[: len(given)]) & (led.local == 0) & (led.size > 0)
+    return np.where(sends, given, unmarked_class(run.fixed.queues))
 
 
 def _outcome(run: _Run, wall: float) -> Outcome:
@@ -379,14 +420,14 @@ def _outcome(run: _Run, wall: float) -> Outcome:
     return Outcome(
         flow_release=led.start[:n],
         flow_finish=led.finish[:n],
-        flow_class=bun.rank,
+        flow_class=_classes(run),
         task_start=led.start[n:],
         task_finish=led.finish[n:],
         link_bytes=link_bytes,
         simulated_s=run.now,
         wall_s=wall,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        decisions=run.decisions,
+        decisions=run.decisions + int(bun.count[bundles.N_ADMISSIONS]),
         fidelity={"valid": True, "reasons": []},
         mechanisms={
             "rates": "fluid: strict priority between classes, weighted max-min inside one",

@@ -20,15 +20,21 @@ def plan_of(
     weight: Floats | None = None,
     review_in: float = float("inf"),
 ) -> Plan:
-    """A plan with the given columns (one value per flow of the view) and nothing else asked for."""
-    n = len(view.flows)
+    """A plan with the given columns (one value per flow of the view) and nothing else asked for.
+
+    Columns that are not given are one value in memory, and read-only.
+    """
+
+    def all_alike(value: float | int) -> np.ndarray:
+        return np.broadcast_to(np.asarray(value), len(view.flows))
+
     return Plan(
         rank=np.asarray(rank, np.int64),
-        reserve=np.zeros(n) if reserve is None else reserve,
-        rate=np.full(n, np.inf) if rate is None else rate,
-        weight=np.ones(n) if weight is None else weight,
-        not_before=np.full(n, -np.inf),
-        path=np.full(n, -1, np.int64),
+        reserve=all_alike(0.0) if reserve is None else reserve,
+        rate=all_alike(np.inf) if rate is None else rate,
+        weight=all_alike(1.0) if weight is None else weight,
+        not_before=all_alike(-np.inf),
+        path=all_alike(-1),
         review_in=review_in,
     )
 
