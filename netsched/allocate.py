@@ -19,6 +19,9 @@ from netsched.uses import BY_CAP, NOTHING, SHIFT, STAMP, Uses
 LEVEL, WEIGHT = 0, 1
 """Columns of `Scratch.given`."""
 
+N_CAPPED, UNEVEN = range(2)
+"""Positions in `Scratch.found`."""
+
 
 class Scratch(NamedTuple):
     """Working arrays, sized once: per use up to `touched`, then per bundle.
@@ -29,6 +32,8 @@ class Scratch(NamedTuple):
     peak, frozen  the highest level that this filling gave out on a use, and the level at which it was full
     highest, lowest   of the bundles on a use that keep their rates: the highest level, the lowest of those
                   whose bottleneck it is
+    found         of this filling: how many bundles all of whose connections have caps (`by_cap`), and whether
+                  some weight is no whole number
     group         the bundles that are filled, `inside` is 1 for them where others stay as they are
     given         the level that a bundle gets (LEVEL, below 0 while it is open) and its weight (WEIGHT),
                   side by side because they are looked at together
@@ -47,6 +52,7 @@ class Scratch(NamedTuple):
     highest: Floats
     lowest: Floats
     touched: Ints
+    found: Ints
     group: Ints
     by_cap: Ints
     spare: Ints
@@ -70,6 +76,7 @@ def scratch(n_bundles: int, n_uses: int) -> Scratch:
         highest=np.zeros(n_uses),
         lowest=np.zeros(n_uses),
         touched=np.zeros(n_uses, np.int64),
+        found=np.zeros(2, np.int64),
         group=np.zeros(n_bundles, np.int64),
         by_cap=np.zeros(n_bundles, np.int64),
         spare=np.zeros(n_bundles, np.int64),
@@ -85,6 +92,14 @@ def scratch(n_bundles: int, n_uses: int) -> Scratch:
 def weight_in(bun: Bundles, b: int) -> float:
     """The weight of all connections of bundle b together."""
     return float(bun.unit_weight[b] * (1 if bun.queued[0] else bun.members[b]))
+
+
+@inner
+def begin(net: Uses, s: Scratch) -> None:
+    """Start a filling, in which no use and no bundle takes part yet."""
+    net.tally[STAMP] += 1
+    s.found[N_CAPPED] = 0
+    s.found[UNEVEN] = 0
 
 
 @inner
@@ -110,6 +125,12 @@ def open_bundle(bun: Bundles, net: Uses, s: Scratch, b: int, n_used: int) -> int
     s.given[b, WEIGHT] = weight
     s.given[b, LEVEL] = -1.0
     s.frozen_by[b] = NOTHING
+    if weight != np.floor(weight):
+        s.found[UNEVEN] = 1
+    if bun.uncapped[b] == 0:
+        s.cap_level[b] = max(0.0, bun.cap_sum[b]) / weight
+        s.by_cap[s.found[N_CAPPED]] = b
+        s.found[N_CAPPED] += 1
     x = b << net.tally[SHIFT]
     for y in range(x, net.end_hop[b]):
         u = net.of_hop[y]
@@ -197,32 +218,21 @@ def _open_weight(net: Uses, s: Scratch, u: int) -> float:
 def water_fill(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
     """Weighted max-min with caps for the first n bundles of `group` on the `residual` of the uses they touch.
 
-    All were passed to `open_bundle`, which returned `n_used` last. `residual` is reduced by what they get.
+    All were passed to `open_bundle`, which returned `n_used` last. `residual` is reduced by what they get; a
+    bundle on no link, without a cap, keeps a level below 0.
     """
-    n_capped, uneven = 0, False
-    for b in s.group[:n]:
-        weight = s.given[b, WEIGHT]
-        uneven = uneven or weight != np.floor(weight)
-        if bun.uncapped[b] == 0:
-            s.cap_level[b] = max(0.0, bun.cap_sum[b]) / weight
-            s.by_cap[n_capped] = b
-            n_capped += 1
-    sort_by(s.cap_level, s.by_cap[:n_capped], s.spare)
-    _raise_level(bun, net, s, n, n_used, n_capped, uneven)
-    for b in s.group[:n]:
-        s.given[b, LEVEL] = max(0.0, s.given[b, LEVEL])
+    sort_by(s.cap_level, s.by_cap[: s.found[N_CAPPED]], s.spare)
+    for i in range(n_used):
+        s.level[s.used[i]] = _use_level(s, s.used[i])
+    for i in range(n_used // 2 - 1, -1, -1):
+        _sift(s.used, s.level, n_used, i)
+    _raise_level(bun, net, s, n, n_used)
 
 
 @inner
-def _raise_level(
-    bun: Bundles, net: Uses, s: Scratch, left: int, n_used: int, n_capped: int, uneven: bool
-) -> None:
+def _raise_level(bun: Bundles, net: Uses, s: Scratch, left: int, n_used: int) -> None:
     """Raise the level of all open bundles together; whoever reaches a cap or fills a link stays there."""
-    heap, at_use = s.used, s.level
-    for i in range(n_used):
-        at_use[heap[i]] = _use_level(s, heap[i])
-    for i in range(n_used // 2 - 1, -1, -1):
-        _sift(heap, at_use, n_used, i)
+    heap, at_use, n_capped = s.used, s.level, s.found[N_CAPPED]
     next_cap = 0
     while left:
         while next_cap < n_capped and s.given[s.by_cap[next_cap], LEVEL] >= 0.0:
@@ -242,7 +252,7 @@ def _raise_level(
         if level == np.inf:
             break
         u = heap[0]
-        if uneven:
+        if s.found[UNEVEN]:
             s.weight[u] = _open_weight(net, s, u)
             exact = _use_level(s, u)
             if exact > level:

@@ -68,7 +68,7 @@ def _put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
 def _settle(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
     """Put into effect what the filling found for the first n bundles of `group`."""
     for b in s.group[:n]:
-        _put_rate(bun, b, s.given[b, LEVEL], s.given[b, WEIGHT])
+        _put_rate(bun, b, max(0.0, s.given[b, LEVEL]), s.given[b, WEIGHT])
         hold(net, b, s.frozen_by[b])
         parks(bun, net, b)
         s.inside[b] = 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsched.allocate import Scratch, open_bundle, touch, water_fill, weight_in
+from netsched.allocate import Scratch, begin, open_bundle, touch, water_fill, weight_in
 from netsched.bundles import Bundles
 from netsched.crossing import comes_back, parks, unpark
 from netsched.jit import inner
-from netsched.uses import CHANGED, NOTHING, SHIFT, STAMP, Uses
+from netsched.uses import CHANGED, NOTHING, SHIFT, Uses
 
 _FULL = 1e-12
 """A link of which less than this share is left over is full."""
@@ -134,7 +134,7 @@ def fill_around(bun: Bundles, net: Uses, s: Scratch, n: int, limit: float) -> tu
         work += n
         if work > limit:
             return n, NOTHING
-        net.tally[STAMP] += 1
+        begin(net, s)
         n_used, looked = 0, 0
         for b in s.group[:n]:
             n_used = open_bundle(bun, net, s, b, n_used)
@@ -179,7 +179,7 @@ def untouched_level(bun: Bundles, net: Uses, k: int) -> float:
 @inner
 def fill_whole(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> tuple[int, int]:
     """Fill all bundles of class k at `floor` or above that are not parked: how many they are, and uses."""
-    net.tally[STAMP] += 1
+    begin(net, s)
     n, n_used = 0, 0
     b = net.newest[k]
     while b >= 0:

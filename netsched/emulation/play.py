@@ -23,7 +23,8 @@ from netsched.emulation.circuits import Controller
 from netsched.emulation.faults import Faults
 from netsched.errors import EmulationError, PolicyError
 from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
-from netsched.observe import Static, frozen, view
+from netsched.observe import Static, view
+from netsched.ondemand import frozen
 from netsched.reports import Reports
 
 TICK_S: Final = 0.001
