@@ -169,7 +169,7 @@ def stream(port: int, files: dict[str, str] | None, sent: list[bytes], *, hold: 
         time.sleep(hold)
 
     with channel:
-        return list(channel.stream_stream(PATH)(outgoing(), timeout=10))
+        return list(channel.stream_stream(PATH)(outgoing(), timeout=30))
 
 
 HELLO = messages.hello_bytes(Hello("h1", 8, {}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -66,7 +66,7 @@ def test_a_policy_sees_in_the_coordinator_what_it_sees_in_the_simulator():
     assert found.now == expected.now == 0.0 and found.queues == expected.queues
     assert found.events == expected.events
     for part in ("flows", "coflows", "jobs"):
-        for column in vars(getattr(expected, part)):
+        for column in (each.name for each in fields(getattr(expected, part))):
             np.testing.assert_array_equal(
                 getattr(getattr(found, part), column),
                 getattr(getattr(expected, part), column),
