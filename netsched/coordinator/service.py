@@ -47,6 +47,31 @@ class _Over(Exception):  # noqa: N818  (an end that we choose, not a failure)
         self.code = code
 
 
+class _Mouth:
+    """What is told on one stream.
+
+    A cancelled write goes on inside gRPC, and an end that comes before its own may be refused.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._write: asyncio.Future[None] | None = None
+
+    async def tell(self, packet: bytes) -> None:
+        self._write = asyncio.ensure_future(self._context.write(packet))
+        await asyncio.shield(self._write)
+
+    async def is_still(self, seconds: float) -> bool:
+        """Whether the last write has ended, at the latest after so many seconds."""
+        if self._write is None:
+            return True
+        done, _ = await asyncio.wait({self._write}, timeout=seconds)
+        for write in done:
+            if not write.cancelled():
+                write.exception()  # looked at, so that nobody complains of one that is lost with its stream
+        return bool(done)
+
+
 class Service:
     """A coordinator that serves. `run` is its whole life; a PolicyError ends it."""
 
@@ -120,8 +145,9 @@ class Service:
             return
         _LOG.info("agent is here", extra=logs.fields({"host": host.name}))
         bell = self._bells[host] = asyncio.Event()
+        mouth = _Mouth(context)
         tasks = [
-            asyncio.ensure_future(self._speak(context, host, bell)),
+            asyncio.ensure_future(self._speak(mouth, host, bell)),
             asyncio.ensure_future(self._listen(context, host)),
         ]
         ended: list[BaseException | None] = []
@@ -135,8 +161,11 @@ class Service:
             ended = await asyncio.gather(*tasks, return_exceptions=True)
         over = next((one for one in ended if isinstance(one, _Over)), None)
         _LOG.info("agent has gone", extra=logs.fields({"host": host.name, "why": str(over or "")}))
+        still = await mouth.is_still(_GRACE_S)
         if over is not None:
             await _end(context, over.code, str(over))
+        if not still:
+            raise asyncio.CancelledError
 
     def _log_refusal(self, why: str) -> None:
         """A line, but not one for each attempt: who may not come must not fill the log."""
@@ -195,9 +224,9 @@ class Service:
                 raise _Over(grpc.StatusCode.INVALID_ARGUMENT, f"report: {error}") from None
             self._heard.set()
 
-    async def _speak(self, context: Any, host: Host, bell: asyncio.Event) -> None:
+    async def _speak(self, mouth: _Mouth, host: Host, bell: asyncio.Event) -> None:
         """Tell the agent what is new, and after a beat without news just that we live. _Over if we end it."""
-        await context.write(wire.welcome_bytes(wire.Welcome(self._config.policy.name, self._beat)))
+        await mouth.tell(wire.welcome_bytes(wire.Welcome(self._config.policy.name, self._beat)))
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._beat):
@@ -206,7 +235,7 @@ class Service:
             self._check_current(host)
             try:
                 async with asyncio.timeout(self._config.stale):
-                    await context.write(wire.plan_bytes(self._planner.tell(host, self._now)))
+                    await mouth.tell(wire.plan_bytes(self._planner.tell(host, self._now)))
             except TimeoutError:
                 raise _Over(grpc.StatusCode.ABORTED, f"host {host.name}: it does not read its plan") from None
             if self._planner.has_news(host):
