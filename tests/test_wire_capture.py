@@ -189,7 +189,7 @@ def captured(policy: str, tmp: Path) -> Run:
     path.write_text(yaml.safe_dump(SCENARIO))
     loaded = scenario.load(path)
     position = [spec.name for spec in loaded.policies].index(policy)
-    request = Message("perform", {"source": dict(loaded.source), "position": position})
+    request = Message("perform", {"source": dict(loaded.source), "position": position, "plugins": []})
     entry = f"{__name__}:{perform_watched.__name__}"
     got = run_enclosed(entry, request, log=tmp / "log")
     run = Run(
