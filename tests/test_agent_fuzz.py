@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 from namespaces import space
 from test_hostagent import agent, connection
+from users import NOBODY, as_user
 
 from hostagent import client, protocol
 
 pytestmark = pytest.mark.root
 
 MESSAGES = 100_000
-NOBODY = 65534
 BATCH = 16
 ODD = [None, True, False, 0, -1, 1.0, 2**31, 2**53, 2**64, 10**400, 1e308, float("nan"), "", "x" * 129]
 ODD += [
@@ -132,16 +132,6 @@ class Generator:
     def _crowded(self) -> bytes:
         more = {f"k{number}": self.rng.choice([1, "x", None]) for number in range(self.rng.randrange(300))}
         return json.dumps(self.valid() | more).encode()
-
-
-@contextlib.contextmanager
-def as_user(uid: int):
-    """Whoever connects meanwhile is this user, by the kernel's word."""
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def dial(path: str) -> socket.socket:

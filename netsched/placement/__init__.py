@@ -5,14 +5,12 @@ Adding one is one file and one line here.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from netsched.errors import PolicyError, ScenarioError
-from netsched.hints import nearest
+from netsched.construct import construct
+from netsched.errors import PolicyError
 from netsched.model import Cluster, Placement, Placing, Spec
 from netsched.placement.as_given import AsGiven
 from netsched.placement.cassini import Cassini
@@ -27,22 +25,7 @@ PLACEMENTS: Final[dict[str, type[Placement]]] = {
 
 def make(spec: Spec) -> Placement:
     """The placement of that name with those parameters. ScenarioError if none has it."""
-    kind: type[Any] | None = PLACEMENTS.get(spec.name)
-    if kind is None:
-        raise ScenarioError(f"placement: no placement {spec.name!r}: {nearest(spec.name, PLACEMENTS)}")
-    known = [each.name for each in dataclasses.fields(kind)]
-    for key in spec.params:
-        if key not in known:
-            raise ScenarioError(f"placement.{spec.name}: unknown parameter {key!r}: {nearest(key, known)}")
-    try:
-        placement: Placement = TypeAdapter(kind).validate_python(dict(spec.params))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ScenarioError(
-            f"placement.{spec.name}.{where}: {problem['input']!r} is wrong: {problem['msg']}"
-        ) from error
-    return placement
+    return construct("placement", "placement", PLACEMENTS, spec)
 
 
 def decide(placement: Placement, cluster: Cluster, rng: np.random.Generator) -> Placing:
