@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched.jit import compiled
 from netsched.metrics import node_jobs
-from netsched.model import Floats, Ints, Workload
+from netsched.model import Bools, Floats, Ints, Workload
 from netsched.port_lp import PORT_LP, port_lp
 from netsched.shared_bounds import SHORTEST_FIRST, Shared, shared, shortest_first
 
@@ -137,7 +136,7 @@ def lower_bounds(workload: Workload, capacity: Floats, indptr: Ints, links: Ints
         "job": {"port": _isolation(of_job, n_jobs, network, before, after), "path": on_path},
     }
 
-    def turns(group: Ints, n: int, opens: npt.NDArray[np.bool_], ends: Floats) -> Shared:
+    def turns(group: Ints, n: int, opens: Bools, ends: Floats) -> Shared:
         dated = (np.bincount(group, opens, n) > 0) & (np.bincount(group, before < 0, n) == 0)
         return shared(group, n, dated, bool(root.all()), *network, soonest, ends)
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched import metrics, results
 from netsched.compare_runs import Measured, measured, names, same, workload_of
 from netsched.errors import ScenarioError
 from netsched.metrics import Table
-from netsched.model import Floats, Ints
+from netsched.model import Bools, Floats, Ints
 from netsched.report import BASELINE
 
 CLASSES: Final = ("SN", "LN", "SW", "LW")
@@ -137,9 +136,7 @@ def slowdown(comparison: Comparison, row: int) -> Floats | None:
     return ratios
 
 
-def speedup(
-    comparison: Comparison, row: int, among: npt.NDArray[np.bool_] | slice = slice(None)
-) -> float | None:
+def speedup(comparison: Comparison, row: int, among: Bools | slice = slice(None)) -> float | None:
     """Mean CCT under `fair` / mean CCT of the run, over the coflows `among` that finished under both."""
     base = comparison.fair[row]
     return None if base is None else _mean_ratio(comparison, base, row, among)
@@ -152,7 +149,7 @@ def class_cost(comparison: Comparison, row: int) -> float | None:
 
 
 def _mean_ratio(
-    comparison: Comparison, above: int, below: int, among: npt.NDArray[np.bool_] | slice = slice(None)
+    comparison: Comparison, above: int, below: int, among: Bools | slice = slice(None)
 ) -> float | None:
     a, b = comparison.runs[above].cct[among], comparison.runs[below].cct[among]
     both = ~np.isnan(a) & ~np.isnan(b)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from netsched.model import CircuitPlan, Floats, Ints
+from netsched.model import Bools, CircuitPlan, Floats, Ints
 from netsched.optics import Optics
 
 _SAME_TIME = 1e-12
@@ -31,7 +30,7 @@ class CrossConnect:
     optics: Optics
     out: Ints = field(init=False)
     ready: Floats = field(init=False)
-    broken: npt.NDArray[np.bool_] = field(init=False)
+    broken: Bools = field(init=False)
     changes: Ints = field(init=False)
     steps: list[tuple[float, Ints]] = field(default_factory=list)
     now: float = 0.0

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from netsched.model import Floats, Ints
+from netsched.model import Bools, Floats, Ints
 
 _ROUNDING: Final = 1e-12
 
@@ -32,7 +31,7 @@ def best_of_orders(edges: Floats, levels: int, orders: int, rng: np.random.Gener
     return best
 
 
-def _random_order(before: npt.NDArray[np.bool_], rng: np.random.Generator) -> Ints:
+def _random_order(before: Bools, rng: np.random.Generator) -> Ints:
     """A topological order: breadth first from the nodes that nothing precedes, equals in random order."""
     waits = before.sum(axis=0)
     order: list[int] = []

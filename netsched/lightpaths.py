@@ -21,7 +21,7 @@ from netsched.control import Cadence
 from netsched.crossconnect import CrossConnect
 from netsched.fabric import Fabric
 from netsched.ledger import Ledger
-from netsched.model import Circuits, Control, Event, Fault, Floats, Ints, Transport, Workload
+from netsched.model import Bools, Circuits, Control, Event, Fault, Floats, Ints, Transport, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics, choices, no_optics, optics_of
@@ -60,10 +60,10 @@ class LightPaths:
     following: Ints
     buffer: Ints
     lit: Ints
-    held: npt.NDArray[np.bool_]
+    held: Bools
     gate: Floats
     seen: npt.NDArray[np.int8]
-    cut: npt.NDArray[np.bool_]
+    cut: Bools
     outages: Outages
     decisions: int = 0
     chains: Chains | None = None
@@ -195,9 +195,7 @@ class LightPaths:
             waits[rest[found]] = False
         return bun, Moves(flows, row, latency, waits)
 
-    def _direct(
-        self, bun: Bundles, flows: Ints, lit: npt.NDArray[np.bool_], key: Ints
-    ) -> tuple[Bundles, Ints, Floats]:
+    def _direct(self, bun: Bundles, flows: Ints, lit: Bools, key: Ints) -> tuple[Bundles, Ints, Floats]:
         """Of the circuits of its pair, each flow takes the one that its number picks."""
         count = lit.sum(axis=0).astype(np.uint64)
         wanted = (self.choice[flows] % count).astype(np.int64)

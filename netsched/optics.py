@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from netsched.errors import ScenarioError
 from netsched.fabric import Fabric
-from netsched.model import Connections, Floats, Ints, Transport, Workload
+from netsched.model import Bools, Connections, Floats, Ints, Transport, Workload
 from netsched.routing import spread
 
 NO_LINK = -1
@@ -35,7 +35,7 @@ class Optics:
     rate: Floats
     packet_rate: Floats
     delay: Floats
-    all_stop: npt.NDArray[np.bool_]
+    all_stop: Bools
     end_of_host: Ints
     access: Ints
 

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched.bundles import DIRTY, UNSORTED, Bundles
 from netsched.fabric import Fabric
 from netsched.faults import DOWN, links_of
 from netsched.ledger import Ledger
-from netsched.model import Fault, Floats, Ints, Workload
+from netsched.model import Bools, Fault, Floats, Ints, Workload
 from netsched.pathtable import PathTable
 from netsched.routes import Routes
 
@@ -39,7 +38,7 @@ class Outages:
     faults: list[Fault]
     built: Floats
     capacity: Floats
-    down: npt.NDArray[np.bool_]
+    down: Bools
     other: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
     any: bool = False
     moved: int = 0
@@ -66,7 +65,7 @@ class Outages:
                 bun.count[UNSORTED] = bun.count[DIRTY] = 1
         return np.flatnonzero(before != self.down)
 
-    def ways(self, bun: Bundles, table: PathTable) -> tuple[Bundles, Ints, Floats, npt.NDArray[np.bool_]]:
+    def ways(self, bun: Bundles, table: PathTable) -> tuple[Bundles, Ints, Floats, Bools]:
         """Every flow's path over packet switches now: row, seconds, and whether there is none."""
         rows, latency = self.routes.path.copy(), self.routes.latency.copy()
         cut = np.zeros(len(rows), bool)

@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched.bounds import walk
 from netsched.control import profiled
 from netsched.jit import compiled
 from netsched.ledger import iteration_offsets
 from netsched.metrics import node_jobs
-from netsched.model import Floats, Ints, Policy, Workload
+from netsched.model import Bools, Floats, Ints, Policy, Workload
 from netsched.policies.reach import distinct
 from netsched.routes import Routes, gather
 
@@ -95,7 +94,7 @@ def _needed(workload: Workload, start: Floats, last: Floats) -> Floats:
 
 @compiled
 def _needed_kernel(
-    order: Ints, indptr: Ints, successors: Ints, lasting: npt.NDArray[np.bool_], start: Floats, last: Floats
+    order: Ints, indptr: Ints, successors: Ints, lasting: Bools, start: Floats, last: Floats
 ) -> Floats:
     needed = last.copy()
     for i in range(len(order) - 1, -1, -1):

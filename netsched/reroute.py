@@ -15,7 +15,7 @@ from netsched.bundles import NO_FLOW, NOWHERE, Bundles, free_reserve, settle_lef
 from netsched.jit import kernel
 from netsched.ledger import DONE, Ledger
 from netsched.membership import close_bundle, insert_all
-from netsched.model import Floats, Ints
+from netsched.model import Bools, Floats, Ints
 from netsched.uses import Uses
 
 
@@ -26,9 +26,9 @@ class Moves:
     flows: Ints
     row: Ints
     latency: Floats
-    waits: npt.NDArray[np.bool_]
+    waits: Bools
 
-    def only(self, some: npt.NDArray[np.bool_]) -> Moves:
+    def only(self, some: Bools) -> Moves:
         return Moves(self.flows[some], self.row[some], self.latency[some], self.waits[some])
 
 
@@ -99,7 +99,7 @@ def withdraw(bun: Bundles, net: Uses, flows: Ints) -> None:
             close_bundle(bun, net, b)
 
 
-def place(bun: Bundles, moves: Moves, held: npt.NDArray[np.bool_], gate: Floats) -> None:
+def place(bun: Bundles, moves: Moves, held: Bools, gate: Floats) -> None:
     """Write the ways of flows that are in no bundle. `held`, `gate`: of all flows, who waits, their gates."""
     flows = moves.flows
     bun.path_of_flow[flows] = moves.row
@@ -115,7 +115,7 @@ def move(
     net: Uses,
     ledger: Ledger,
     moves: Moves,
-    held: npt.NDArray[np.bool_],
+    held: Bools,
     gate: Floats,
     seen: npt.NDArray[np.int8],
     buffer: Ints,

@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from netsched.errors import ScenarioError
 from netsched.jit import compiled
-from netsched.model import Ints
-
-Bools = npt.NDArray[np.bool_]
+from netsched.model import Bools, Ints
 
 MAX_PATHS: Final = 64
 """Most path indexes of a fabric: the emulator gives every host one address for each."""

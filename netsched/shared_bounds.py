@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched.bssi import Loads, by_link, loads_of
 from netsched.jit import compiled
-from netsched.model import Floats, Ints
+from netsched.model import Bools, Floats, Ints
 
 SHORTEST_FIRST: Final = "shortest-first"
 
@@ -50,14 +49,14 @@ class Shared:
     """The groups of one kind. `dated`, one value per group; `free`: no flow waits for anything."""
 
     turns: Turns
-    dated: npt.NDArray[np.bool_]
+    dated: Bools
     free: bool
 
 
 def shared(
     group: Ints,
     n_groups: int,
-    dated: npt.NDArray[np.bool_],
+    dated: Bools,
     free: bool,
     size: Floats,
     indptr: Ints,
@@ -149,7 +148,7 @@ def _ends(
 @compiled
 def _partition(
     turns: Turns,
-    free: npt.NDArray[np.bool_],
+    free: Bools,
     start: Floats,
     own: Floats,
     weight: Floats,
@@ -178,9 +177,7 @@ def _partition(
 
 
 @compiled
-def _takes_turns(
-    turns: Turns, e: int, free: npt.NDArray[np.bool_], start: Floats, own: Floats, reach: float
-) -> bool:
+def _takes_turns(turns: Turns, e: int, free: Bools, start: Floats, own: Floats, reach: float) -> bool:
     g = turns.group[e]
     here = max(0.0, turns.head[e] - start[g]) + turns.seconds[e] + turns.tail[e]
     return bool(free[g]) and own[g] <= reach * here
@@ -190,7 +187,7 @@ def _takes_turns(
 def _gain(
     turns: Turns,
     link: int,
-    free: npt.NDArray[np.bool_],
+    free: Bools,
     start: Floats,
     own: Floats,
     weight: Floats,

@@ -12,7 +12,7 @@ from netsched.control import steers
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.ledger import Ledger
-from netsched.model import Floats, Ints, Plan, Policy, Workload
+from netsched.model import Bools, Floats, Ints, Plan, Policy, Workload
 from netsched.pathtable import PathTable
 from netsched.reroute import Moves, move, place
 from netsched.routes import Routes
@@ -33,7 +33,7 @@ class Steering:
     index: Ints
     lane: Ints | None
     table: PathTable
-    held: npt.NDArray[np.bool_]
+    held: Bools
     seen: npt.NDArray[np.int8]
     buffer: Ints
     row_of: dict[tuple[int, int, int], tuple[int, float]] = field(default_factory=dict)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched.circuits import decide
 from netsched.control import Cadence
@@ -22,7 +21,7 @@ from netsched.emulation import light
 from netsched.emulation.optical import OpticalSwitch, Remote
 from netsched.errors import EmulationError
 from netsched.ledger import ACTIVE_LIST, Ledger
-from netsched.model import Circuits, Control, Event, Floats, Ints, Workload
+from netsched.model import Bools, Circuits, Control, Event, Floats, Ints, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics
@@ -45,7 +44,7 @@ class Controller:
     remote: Remote
     switches: Sequence[OpticalSwitch]
     lit: Ints
-    held: npt.NDArray[np.bool_]
+    held: Bools
     zero: float = 0.0
     decisions: int = 0
     before: tuple[float, float] = field(default=(0.0, 0.0))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from netsched import ports, qdisc
 from netsched.emulation import configure, redirects, wiring
@@ -25,7 +24,7 @@ from netsched.errors import EmulationError
 from netsched.fabric import Fabric
 from netsched.faults import DOWN, links_of
 from netsched.ledger import Ledger
-from netsched.model import Fault, Floats, Ints, Workload
+from netsched.model import Bools, Fault, Floats, Ints, Workload
 from netsched.netlink import open_netns
 
 _PORT, _NOWHERE = 0, 1
@@ -39,7 +38,7 @@ class Faults:
     net: EmulatedNetwork
     left: list[Fault]
     hops: Ints
-    down: npt.NDArray[np.bool_]
+    down: Bools
     capacity: Floats
     tables: dict[int, Table] = field(default_factory=dict)
     lost_before: dict[str, int] = field(default_factory=dict)
@@ -134,7 +133,7 @@ def faults_of(net: EmulatedNetwork, faults: Sequence[Fault]) -> Faults:
     return made
 
 
-def round_about(fabric: Fabric, hops: Ints, down: npt.NDArray[np.bool_]) -> Ints:
+def round_about(fabric: Fabric, hops: Ints, down: Bools) -> Ints:
     """(paths, hosts, nodes) the link by which a node sends to (host, path) while its own way there is down.
 
     -1 where its own way works, or none does. `hops` is `wiring.path_hops`.

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
 from netsched import ledger as books
@@ -26,6 +25,7 @@ from netsched.emulation.wiring import framing
 from netsched.errors import EmulationError
 from netsched.fabric import Fabric
 from netsched.model import (
+    Bools,
     Circuits,
     Connections,
     Control,
@@ -264,12 +264,12 @@ def _due(play: realtime.Play, cast: Cast) -> Floats:
     return due
 
 
-def _only_ports(fabric: Fabric) -> npt.NDArray[np.bool_]:
+def _only_ports(fabric: Fabric) -> Bools:
     """The links at hosts that have no other port: whatever a host sends or gets goes over these."""
     n_hosts = len(fabric.hosts)
     single = np.append(np.bincount(fabric.link_src[fabric.link_src < n_hosts], minlength=n_hosts) == 1, False)
     at_source, at_end = (single[np.minimum(ends, n_hosts)] for ends in (fabric.link_src, fabric.link_dst))
-    found: npt.NDArray[np.bool_] = at_source | at_end
+    found: Bools = at_source | at_end
     return found
 
 

@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from netsched.model import Cluster, Floats, Ints
+from netsched.model import Bools, Cluster, Floats, Ints
 
 NOWHERE = -1
 
@@ -46,7 +45,7 @@ class Layout:
     jobs: tuple[int, ...]
     cost: Floats
     busy: Ints
-    allowed: npt.NDArray[np.bool_]
+    allowed: Bools
     room: int
 
     @cached_property
@@ -85,7 +84,7 @@ class Layout:
                 hosts[i] = can[self._added(tasks, hosts, task, can).argmin()]
         return hosts
 
-    def _possible(self, tasks: list[Task], hosts: Ints, task: Task) -> npt.NDArray[np.bool_]:
+    def _possible(self, tasks: list[Task], hosts: Ints, task: Task) -> Bools:
         if not task.computes:
             may = self.allowed.copy()
             may[self.cluster.jobs[task.job].hosts[task.place]] = True

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from netsched.model import Event, Ints, Plan, View
+from netsched.model import Bools, Event, Ints, Plan, View
 from netsched.policies import reach
 from netsched.policies.base import plan_of
 from netsched.units import Duration, Size
@@ -54,7 +53,7 @@ class FifoLm:
         return plan_of(view, rank[view.flows.coflow], review_in=reach.review_in(view, limit, self.sync))
 
 
-def _descend(light: npt.NDArray[np.bool_], held: Ints, queues: int) -> Ints:
+def _descend(light: Bools, held: Ints, queues: int) -> Ints:
     """The classes that coflows hold, newcomers' behind them, heavy ones beside the next light one."""
     newcomer = held < 0
     behind = held.max(initial=-1) + np.cumsum(newcomer)

@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from netsched.model import Ints, Plan, View
+from netsched.model import Bools, Ints, Plan, View
 from netsched.policies.base import plan_of
 
 _ROUNDS: Final = 3
@@ -20,7 +19,7 @@ _FULL: Final = 1 - 1e-9
 """A port that is expected to be full to this share is full: sums of shares are inexact."""
 
 
-def turns(sender: Ints, *keys: Ints | npt.NDArray[np.bool_]) -> Ints:
+def turns(sender: Ints, *keys: Ints | Bools) -> Ints:
     """The turn of each flow among those of its sender, 0 first, by ascending `keys` (the first counts most).
 
     Flows whose keys are all equal have one turn. Shape: that of `sender`, one value per flow.
@@ -47,7 +46,7 @@ def senders(view: View, *parts: Ints) -> Ints:
     return number
 
 
-def let_go(view: View, turn: Ints, at_once: npt.NDArray[np.bool_]) -> Plan:
+def let_go(view: View, turn: Ints, at_once: Bools) -> Plan:
     """The first rank for flows that their senders let go, the second for the rest, which have what is left.
 
     To be asked again when one that goes has ended, for then others move up.
@@ -72,7 +71,7 @@ def within_credit(view: View, credit: float) -> Plan:
     return replace(plan, watch=goes)
 
 
-def filling(view: View, sender: Ints, turn: Ints, *, abreast: bool = True) -> npt.NDArray[np.bool_]:
+def filling(view: View, sender: Ints, turn: Ints, *, abreast: bool = True) -> Bools:
     """Which flows go where each sender fills its port in the order of `turn`: the first, and more if need be.
 
     A flow goes if those of its sender before it are not expected to fill their port (the first link of a
@@ -101,7 +100,7 @@ def filling(view: View, sender: Ints, turn: Ints, *, abreast: bool = True) -> np
         share[~leads] = 0.0
         before = np.cumsum(share[order]) - share[order]
         goes[order] = leads[order] & (before[of_turn] - before[of_sender] < port[order] * _FULL)
-    all_that_go: npt.NDArray[np.bool_] = goes | (turn == 0)
+    all_that_go: Bools = goes | (turn == 0)
     return all_that_go
 
 

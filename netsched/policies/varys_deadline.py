@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from netsched.model import BEST_EFFORT, Event, Floats, Ints, Plan, View
+from netsched.model import BEST_EFFORT, Bools, Event, Floats, Ints, Plan, View
 from netsched.policies.base import classes_in_order, plan_of
 from netsched.policies.sebf import shortest_first, whole_bottlenecks
 from netsched.units import Duration
@@ -116,7 +115,7 @@ class VarysDeadline:
         )
 
 
-def _classes(view: View, admitted: npt.NDArray[np.bool_], queues: int) -> Ints:
+def _classes(view: View, admitted: Bools, queues: int) -> Ints:
     """The class of each coflow: the first for the admitted ones, the rest for the others as SEBF has it."""
     first = min(1, queues - 1)
     held = np.maximum(view.coflows.cls - first, -1)

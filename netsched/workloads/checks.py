@@ -9,12 +9,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from netsched.errors import ScenarioError
-from netsched.model import Dag, Ints, Workload
+from netsched.model import Bools, Dag, Ints, Workload
 
 
 def node_label(workload: Workload, node: int) -> str:
@@ -28,7 +27,7 @@ def node_label(workload: Workload, node: int) -> str:
     return f"{what} of job {workload.jobs.name[job]!r}"
 
 
-def _first(bad: npt.NDArray[np.bool_]) -> int | None:
+def _first(bad: Bools) -> int | None:
     return int(np.argmax(bad)) if bad.any() else None
 
 
