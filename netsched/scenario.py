@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from netsched import faults, units
-from netsched.document import KeyPath, override, read, shown
+from netsched import choices, faults, units
+from netsched.choices import Placed
+from netsched.document import override, read, shown
 from netsched.errors import ScenarioError
 from netsched.faults import FaultEntry
-from netsched.hints import nearest
 from netsched.model import (
     UNPLACED,
     Circuits,
@@ -157,11 +157,11 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
     if "emulation" in data and data["emulation"] is None:
         problems.add(("emulation",), "is empty: write at least scale, such as emulation: {scale: 0.01}")
     top = problems.validate(_File, data, ())
-    fabric = _fabric(problems, data.get("fabric")) if "fabric" in data else None
-    workload = _workloads(problems, data.get("workload")) if "workload" in data else ()
-    policies = _choices(problems, "policies", data["policies"], kinds, "policy") if "policies" in data else ()
-    circuits = _circuits(problems, data["circuits"], fabric) if "circuits" in data else ()
-    placements = _placements(problems, data["placement"]) if "placement" in data else (UNPLACED,)
+    fabric = choices.fabric(problems, data.get("fabric")) if "fabric" in data else None
+    workload = choices.workloads(problems, data.get("workload")) if "workload" in data else ()
+    policies = choices.policies(problems, data["policies"], kinds) if "policies" in data else ()
+    circuits = choices.circuits(problems, data["circuits"], fabric) if "circuits" in data else ()
+    placements = choices.placements(problems, data["placement"]) if "placement" in data else (UNPLACED,)
     if top is not None:
         _check_classes(problems, policies, top.queues)
         _check_reports(problems, top.control.nouns())
@@ -186,130 +186,6 @@ def load(path: str | Path, overrides: Sequence[str] = (), plugins: Sequence[str 
         faults=faults.in_order(top.faults),
         placements=placements,
     )
-
-
-def _fabric(problems: Problems, value: object) -> Spec | None:
-    from netsched.fabrics import FABRICS  # noqa: PLC0415 # a plug-in kind is loaded where it is used
-
-    spec = _kind(problems, ("fabric",), value, FABRICS, "fabric")
-    if spec is not None:
-        problems.validate(FABRICS[spec.name].params, spec.params, ("fabric",))
-    return spec
-
-
-def _workloads(problems: Problems, value: object) -> tuple[Spec, ...]:
-    from netsched.workloads import WORKLOADS  # noqa: PLC0415
-
-    if isinstance(value, list) and not value:
-        problems.add(("workload",), "is empty: write a mapping with a kind, or a list of them")
-    entries = enumerate(value) if isinstance(value, list) else [(None, value)]
-    specs = []
-    for position, entry in entries:
-        path: KeyPath = ("workload",) if position is None else ("workload", position)
-        spec = _kind(problems, path, entry, WORKLOADS, "workload")
-        if spec is not None:
-            problems.validate(WORKLOADS[spec.name].params, spec.params, path)
-            specs.append(spec)
-    return tuple(specs)
-
-
-def _kind(
-    problems: Problems,
-    path: KeyPath,
-    value: object,
-    registry: Mapping[str, object],
-    noun: str,
-    *,
-    named_at: KeyPath | None = None,
-) -> Spec | None:
-    """The spec of a `{kind: name, parameter: value, ...}`, or None with the problem added.
-
-    `named_at` is where the name was written, if not under the key `kind`.
-    """
-    if not isinstance(value, dict):
-        what = "is empty" if value is None else f"{shown(value)} is not right"
-        problems.add(path, f"{what}: write a mapping such as {{kind: {min(registry)}, ...}}")
-        return None
-    name = value.get("kind")
-    if "kind" not in value:
-        problems.add((*path, "kind"), f"is missing: name a kind of {noun} {nearest('', registry)}")
-    elif not isinstance(name, str) or name not in registry:
-        place = named_at or (*path, "kind")
-        own = ", or --plugin FILE for one of your own" if noun == "policy" else ""
-        problems.add(place, f"no {noun} is called {shown(name)}: {nearest(str(name), registry)}{own}")
-    else:
-        return Spec(name, {key: each for key, each in value.items() if key != "kind"})
-    return None
-
-
-Placed = tuple[Spec, KeyPath]
-
-
-def _choices(
-    problems: Problems, key: str, value: object, kinds: Mapping[str, type], noun: str
-) -> tuple[Placed, ...]:
-    """The plug-ins to compare that stand under `key`, each listed once."""
-    if not isinstance(value, list) or not value:
-        what = "is empty" if not value else f"{shown(value)} is not right"
-        problems.add((key,), f"{what}: write a list such as [{', '.join(list(kinds)[:2])}]")
-        return ()
-    placed: list[Placed] = []
-    labels: set[str] = set()
-    for position, entry in enumerate(value):
-        found = _choice(problems, (key, position), entry, kinds, noun)
-        if found is None:
-            continue
-        spec, place = found
-        if spec.label in labels:
-            problems.add(place, f"the {noun} {spec.label} is listed twice: list each once")
-        labels.add(spec.label)
-        placed.append(found)
-    return tuple(placed)
-
-
-def _choice(
-    problems: Problems, path: KeyPath, entry: object, kinds: Mapping[str, type], noun: str
-) -> Placed | None:
-    """A plug-in from `name`, `{name: {parameter: value}}` or `{kind: name, parameter: value}`."""
-    named_at: KeyPath = (*path, "kind")
-    if isinstance(entry, str):
-        entry, named_at = {"kind": entry}, path
-    elif isinstance(entry, dict) and "kind" not in entry and len(entry) == 1:
-        (name, params), path = *entry.items(), (*path, *entry)
-        if not isinstance(params, dict | None):
-            problems.add(path, f"{shown(params)} is not right: write the {noun}'s parameters as a mapping")
-            return None
-        entry, named_at = {**(params or {}), "kind": name}, path
-    spec = _kind(problems, path, entry, kinds, noun, named_at=named_at)
-    if spec is None:
-        return None
-    problems.validate(kinds[spec.name], spec.params, path)
-    return spec, path
-
-
-def _circuits(problems: Problems, value: object, fabric: Spec | None) -> tuple[Spec, ...]:
-    """The circuit schedulers to compare: one entry, or a list."""
-    from netsched.circuits import CIRCUITS  # noqa: PLC0415
-    from netsched.fabrics import FABRICS, OpticalParams  # noqa: PLC0415
-
-    if fabric is not None and not issubclass(FABRICS[fabric.name].params, OpticalParams):
-        optical = [name for name, kind in FABRICS.items() if issubclass(kind.params, OpticalParams)]
-        text = f"{fabric.name} has no optical switches: leave this out, or use {', '.join(optical)}"
-        problems.add(("circuits",), text)
-        return ()
-    entries = value if isinstance(value, list) else [value] if value else value
-    noun = "circuit scheduler"
-    return tuple(spec for spec, _ in _choices(problems, "circuits", entries, CIRCUITS, noun))
-
-
-def _placements(problems: Problems, value: object) -> tuple[Spec, ...]:
-    """The placements to compare: one entry, or a list."""
-    from netsched.placement import PLACEMENTS  # noqa: PLC0415 # a plug-in kind is loaded where it is used
-
-    if isinstance(value, str | dict) and value:
-        one = _choice(problems, ("placement",), value, PLACEMENTS, "placement")
-        return () if one is None else (one[0],)
-    return tuple(spec for spec, _ in _choices(problems, "placement", value, PLACEMENTS, "placement"))
 
 
 def _check_classes(problems: Problems, policies: tuple[Placed, ...], queues: int | str) -> None:
