@@ -12,10 +12,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from netsched.command_line import Command, parser
 from netsched.errors import NetschedError, ScenarioError
 
 OK: Final = 0
@@ -25,18 +26,12 @@ LACKING: Final = 4
 INTERRUPTED: Final = 128 + signal.SIGINT
 PIPE_CLOSED: Final = 128 + signal.SIGPIPE
 
-METRIC_NAMES: Final = (
-    *("stage_completion_time", "coflow_completion_time", "iteration_time", "job_completion_time"),
-)
-"""`metrics.METRICS`, whose module is too slow to import for every command."""
-KINDS: Final = ("policies", "circuits", "placements", "workloads", "fabrics", "engines")
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. `argv` without the program's name; None: sys.argv."""
     try:
-        arguments = _parser().parse_args(argv)
-        command: Callable[[argparse.Namespace], int] = arguments.command
+        arguments = parser(_COMMANDS).parse_args(argv)
+        command: Command = arguments.command
         status = command(arguments)
         sys.stdout.flush()
         return status
@@ -227,191 +222,18 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return LACKING if findings.missing else OK
 
 
-# ------------------------------------------------------------------ the command line
-
-
-class _Version(argparse.Action):
-    """--version, whose look-up of the installed package is too slow to do for every command."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib import metadata  # noqa: PLC0415
-
-        try:
-            print(f"netsched {metadata.version('netsched')}")
-        except metadata.PackageNotFoundError:
-            print("netsched, run from its source without being installed")
-        parser.exit()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="netsched",
-        description="Compare network scheduling policies for distributed training: "
-        "simulated, and emulated in the Linux kernel.",
-        epilog="exit status: 0 ok, 1 a run failed or is INVALID, 2 scenario or usage wrong, "
-        "4 this machine lacks something, 130 interrupted",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    def command(
-        name: str, does: str, function: Callable[[argparse.Namespace], int]
-    ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=does, description=does, allow_abbrev=False)
-        sub.set_defaults(command=function)
-        return sub
-
-    run = command("run", "run a scenario and compare its policies", _run)
-    run.add_argument("scenario", metavar="SCENARIO", help="a YAML file, such as scenarios/quickstart.yaml")
-    _add_choice(run)
-    run.add_argument(
-        "--seed", type=_seed, metavar="N", help="seed of everything random (default: the scenario's)"
-    )
-    run.add_argument("--out", metavar="DIR", help="folder for the results (default: results/<scenario name>)")
-    _add_set(run)
-    _add_plugin(run)
-    run.add_argument("--json", action="store_true", help="print summary.json instead of the table")
-    run.add_argument("--no-plots", action="store_true", help="draw no figures")
-
-    swept = command("sweep", "run a scenario at every point of its sweep, into one table and figure", _sweep)
-    swept.add_argument("scenario", metavar="SCENARIO", help="a YAML file with a sweep")
-    _add_choice(swept)
-    swept.add_argument(
-        "--metric",
-        choices=METRIC_NAMES,
-        default="job_completion_time",
-        help="what the table and the figure show (default: %(default)s)",
-    )
-    swept.add_argument(
-        "--out", metavar="DIR", help="folder for the results (default: results/<scenario name>)"
-    )
-    _add_set(swept)
-    _add_plugin(swept)
-    swept.add_argument("--no-plots", action="store_true", help="draw no figure")
-
-    check = command("check", "read scenarios and build all they name, without running", _check)
-    check.add_argument("scenario", nargs="+", metavar="SCENARIO", help="a YAML file")
-    _add_set(check)
-    _add_plugin(check)
-
-    vet = command("check-policy", "hold policies to what all engines rely on", _check_policy)
-    vet.add_argument("policy", nargs="+", metavar="POLICY", help="the name of a policy")
-    _add_plugin(vet)
-
-    plot = command("plot", "draw the figures of one or more results", _plot)
-    plot.add_argument("result", nargs="+", metavar="RESULT", help="a folder that `netsched run` wrote")
-    plot.add_argument(
-        "--out", metavar="DIR", help="folder for the figures (default: plots/ in the first result)"
-    )
-
-    compare = command("compare", "compare the coflow completion times of results of one workload", _compare)
-    compare.add_argument("result", nargs="+", metavar="RESULT", help="a folder that `netsched run` wrote")
-    compare.add_argument(
-        "--narrow",
-        type=_count,
-        default=50,
-        metavar="FLOWS",
-        help="a coflow of at most so many flows is narrow (default: 50, as Varys)",
-    )
-    compare.add_argument(
-        "--short",
-        type=_size,
-        default=5e6,
-        metavar="SIZE",
-        help="a coflow whose longest flow is at most this is short (default: 5MB, as Varys)",
-    )
-    compare.add_argument(
-        "--out", metavar="DIR", help="folder for the figures (default: plots/ in the first result)"
-    )
-    compare.add_argument("--json", action="store_true", help="print the figures as JSON instead of tables")
-    compare.add_argument("--no-plots", action="store_true", help="draw no figures")
-
-    reproduce = command("reproduce", "measure what papers claim, beside what they published", _reproduce)
-    reproduce.add_argument("name", nargs="*", metavar="NAME", help="a system (default: all that have claims)")
-    reproduce.add_argument(
-        "--scenarios", default="scenarios/papers", metavar="DIR", help="its scenarios (default: %(default)s)"
-    )
-    reproduce.add_argument(
-        "--out",
-        metavar="FILE",
-        help="write the page here (default: docs/reproduction.md; with names: print their parts instead)",
-    )
-
-    catalog = command("list", "list what a scenario can name, with parameters and defaults", _list)
-    catalog.add_argument("kind", choices=KINDS, help="what to list")
-    _add_plugin(catalog)
-
-    coordinator = command("coordinator", "plan for the agents of many hosts until SIGTERM", _coordinator)
-    coordinator.add_argument("--config", required=True, metavar="FILE", help="see docs/coordinator.md")
-    _add_plugin(coordinator)
-    coordinator.add_argument("--ready-fd", type=int, metavar="N", help='write "ready" here once it serves')
-    coordinator.add_argument("--verbose", "-v", action="store_true", help="log what is done as well")
-    coordinator.add_argument("--log-format", choices=["text", "json"], default="text", help="of log lines")
-
-    doctor = command("doctor", "say what this machine offers, what is missing and what that costs", _doctor)
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    return parser
-
-
-def _seed(text: str) -> int:
-    if text.isascii() and text.isdecimal() and int(text[:20]) < 2**53:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a seed: write a whole number, 0 or more")
-
-
-def _count(text: str) -> int:
-    if text.isascii() and text.isdecimal() and int(text[:20]) < 2**53:
-        return int(text)
-    raise argparse.ArgumentTypeError(
-        f"{text[:40]!r} is not a number of flows: write a whole number, 0 or more"
-    )
-
-
-def _size(text: str) -> float:
-    from netsched import units  # noqa: PLC0415
-
-    try:
-        return units.size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="sim or mininet (default: all it is meant for)",
-    )
-    parser.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only this policy (default: all of the scenario)",
-    )
-
-
-def _add_set(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY.PATH=VALUE",
-        help="write a value into the scenario first, such as fabric.hosts=16 (repeatable)",
-    )
-
-
-def _add_plugin(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="run this Python file and know its policies too (repeatable; see docs/write-a-policy.md)",
-    )
+_COMMANDS: Final[Mapping[str, Command]] = {
+    "run": _run,
+    "sweep": _sweep,
+    "check": _check,
+    "check-policy": _check_policy,
+    "plot": _plot,
+    "compare": _compare,
+    "reproduce": _reproduce,
+    "list": _list,
+    "coordinator": _coordinator,
+    "doctor": _doctor,
+}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from netsched import results
-from netsched.cli import METRIC_NAMES, main
+from netsched.cli import main
+from netsched.command_line import METRIC_NAMES
 from netsched.errors import ScenarioError
 from netsched.metrics import METRICS
 from netsched.scenario import load
