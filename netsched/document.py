@@ -85,7 +85,7 @@ def _text(path: Path, file: str) -> str:
             raw = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ScenarioError(f"{file}: cannot read the scenario: {reason}") from None
+        raise ScenarioError(f"{file}: cannot be read: {reason}") from None
     if len(raw) > MAX_BYTES:
         raise ScenarioError(f"{file}: larger than {MAX_BYTES // 1024} KiB, too large for a scenario")
     try:

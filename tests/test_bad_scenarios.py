@@ -351,4 +351,4 @@ def test_not_utf8(tmp_path, monkeypatch, capsys):
 def test_unreadable_file(path, reason, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["run", path]) == 2
-    assert said(capsys) == [f"error: {path}: cannot read the scenario: {reason}"]
+    assert said(capsys) == [f"error: {path}: cannot be read: {reason}"]
