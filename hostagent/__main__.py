@@ -31,6 +31,8 @@ from hostagent.protocol import DEFAULT_SOCKET
 from netsched.errors import NetschedError, ScenarioError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hostagent.commands import Outcome
 
 
@@ -198,6 +200,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    from hostagent import rungs  # noqa: PLC0415
     from hostagent.bands import Bands  # noqa: PLC0415
     from hostagent.config import load  # noqa: PLC0415
     from hostagent.hostmarks import HostMarks  # noqa: PLC0415
@@ -208,17 +211,23 @@ def _plan(options: argparse.Namespace) -> int:
     config = load(options.config)
     dscp = {cls: marking.dscp_of(cls, config.queues) for cls in range(config.queues)}
     changes: dict[str, list[str]] = {}
+    chosen: dict[str, str] = {}
+    why: Mapping[str, str] = {}
     if config.mode == "mark+queue":
         with open_netns() as link:
-            changes = Ports.of(config, link).plan() | Bands.of(config, link).plan()
+            settled = rungs.settle(config, link)
+            changes = Ports.of(settled, link).plan() | Bands.of(settled, link).plan()
+            why, chosen = settled.why, {one.name: one.scheduler for one in settled.config.interfaces}
     marks = HostMarks.of(config).plan() if config.marks_by_host else []
     if options.json:
         content = {"mode": config.mode, "dscp_of_class": dscp, "interfaces": changes, "marks": marks}
-        _print_json({"version": 1} | content)
+        _print_json({"version": 1} | content | {"schedulers": chosen, "why": dict(why)})
     else:
         print(f"mode {config.mode}; DSCP of classes {', '.join(f'{c}: {d}' for c, d in dscp.items())}")
         for name, lines in changes.items():
-            print(f"{name}: {'as it should be' if not lines else f'{len(lines)} differences'}")
+            state = "as it should be" if not lines else f"{len(lines)} differences"
+            reason = f" ({why[name]})" if why.get(name) else ""
+            print(f"{name}: {state}; scheduler {chosen[name]}{reason}")
             for line in lines:
                 print(f"  {line}")
         for line in marks:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from hostagent import claim, logs, metrics, sockdiag
+from hostagent import claim, logs, metrics, rungs, sockdiag
 from hostagent.bands import Bands
 from hostagent.hostmarks import HostMarks
 from hostagent.http import Http, Page
@@ -84,7 +84,11 @@ class Agent:
     def _own_queues(self, stack: contextlib.ExitStack) -> None:
         """Apply all queues or none; `stack` gives them back."""
         link = stack.enter_context(open_netns())
-        ports, bands = Ports.of(self.config, link), Bands.of(self.config, link)
+        settled = rungs.settle(self.config, link)
+        for name, why in settled.why.items():
+            about = {"interface": name, "why": why}
+            _LOG.info("queues chosen", extra=logs.fields(about))
+        ports, bands = Ports.of(settled, link), Bands.of(settled, link)
         changes = ports.apply()
         self._verbs.ports, self._verbs.bands = ports, bands
         stack.callback(self._give_back)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from netsched.netlink import Netlink
 from netsched.qdisc import QueueError
 
 if TYPE_CHECKING:
-    from hostagent.config import Config
+    from hostagent.rungs import Settled
 
 _LOG: Final = logging.getLogger(__name__)
 TABLE: Final = "netsched_bands"
@@ -67,18 +67,20 @@ class Bands:
     indices: Sequence[int]
     queues: int
     link: Netlink
+    why: Mapping[str, str] = field(default_factory=dict)
     conflict: str = ""
     repairs: int = 0
     repaired_at: list[float] = field(default_factory=list)
     _loaded: str = ""
 
     @classmethod
-    def of(cls, config: Config, link: Netlink) -> Bands:
+    def of(cls, settled: Settled, link: Netlink) -> Bands:
         """Look the interfaces up; nothing is changed.
 
         QueueError naming every one that is missing or has other queues, CapabilityError without nft.
         """
         links, wrong = link.interfaces(), []
+        config = settled.config
         names = [one.name for one in config.interfaces if one.scheduler == "pfifo_fast"]
         for name in names:
             if name not in links:
@@ -91,11 +93,12 @@ class Bands:
                 wrong.append(
                     f"interface {name}: its queues are {has}, and scheduler pfifo_fast takes mq and "
                     "pfifo_fast only, as the kernel attaches them (sysctl net.core.default_qdisc); "
-                    "or write scheduler: htb"
+                    "or write scheduler: htb" + _passed(settled.why.get(name, ""))
                 )
         if wrong:
             raise QueueError("\n".join(wrong))
-        made = cls(names, [links[name].index for name in names], config.queues, link)
+        indices = [links[name].index for name in names]
+        made = cls(names, indices, config.queues, link, settled.why)
         if names:
             made._check()
         return made
@@ -178,6 +181,7 @@ class Bands:
                 {
                     "interface": name,
                     "mechanism": MECHANISM,
+                    "why": self.why.get(name, ""),
                     "rate": "the NIC's own rate",
                     "queues": self.queues,
                     "bands": [band_of(cls, self.queues) for cls in range(self.queues)],
@@ -187,3 +191,7 @@ class Bands:
                 }
             )
         return shown
+
+
+def _passed(why: str) -> str:
+    return f" ({why})" if why else ""

@@ -15,14 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hostagent import bands, claim, client, export, nft, nftmarks, rdma, verify
+from hostagent import bands, claim, client, export, nft, nftmarks, owned, rdma, rungs, verify
 from hostagent.client import AgentError
 from hostagent.protocol import DEFAULT_SOCKET
 from hostagent.queues import DRAIN_S
 from netsched import marking, ports
 from netsched.errors import NetschedError, ScenarioError
 from netsched.netlink import Netlink, open_netns
-from netsched.qdisc import MAJOR
 
 _ADMIN_TIMEOUT_S = 30.0
 """`restore` waits for each port's queue to empty, 2 s at most each."""
@@ -85,11 +84,14 @@ def show_export(what: str, config: str) -> Outcome:
     loaded = load(config)
     with open_netns() as link:
         there = link.interfaces()
+        loaded = rungs.choose(loaded, link).config
     trees = {}
-    owned = [one for one in loaded.interfaces if one.scheduler == "htb"]
-    for one in owned:
-        mtu = there[one.name].mtu if one.name in there else 1500
-        trees[one.name] = one.tree(loaded.queues, mtu)
+    for one in loaded.interfaces:
+        if one.scheduler == "auto":
+            raise ScenarioError(f"{config}: interface {one.name} is not here, so that scheduler auto is open")
+        if one.scheduler != "pfifo_fast":
+            mtu = there[one.name].mtu if one.name in there else 1500
+            trees[one.name] = one.wanted(loaded.queues, mtu)
     if what == "nft":
         text = export.nft(trees)
         mapped = [one.name for one in loaded.interfaces if one.scheduler == "pfifo_fast"]
@@ -199,9 +201,10 @@ def verify_listen(where: str, stop: Callable[[], bool], ready: Callable[[], None
 def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
     """Find what a dead agent left in this network namespace, and with `remove` take it away.
 
-    Ours are HTB roots with handle 7a1:, the nft tables of marks and of bands, and the socket at `path` on
-    which nobody listens; BPF programs end with their agent. ClaimedError or AgentError (exit 3) while an
-    agent lives. Exit 1 if something is there and was not removed, 6 if a part could not be removed.
+    Ours are roots with handle 7a1: of kind htb, prio or ets, the nft tables of marks and of bands, and the
+    socket at `path` on which nobody listens; BPF programs end with their agent. ClaimedError or AgentError
+    (exit 3) while an agent lives. Exit 1 if something is there and was not removed, 6 if a part could not be
+    removed.
     """
     held = claim.take()
     try:
@@ -210,7 +213,7 @@ def cleanup(path: str = DEFAULT_SOCKET, *, remove: bool) -> Outcome:
             orphans = {
                 name: one.index
                 for name, one in link.interfaces().items()
-                if ports.root_of(link, one.index) == f"htb {MAJOR:x}:"
+                if ports.root_of(link, one.index) in ports.OUR_ROOTS
             }
             wrong = _remove(link, orphans) if remove else {}
         tables = [one for one in (nftmarks.TABLE, bands.TABLE) if nft.is_there(one)]
@@ -239,7 +242,7 @@ def _remove(link: Netlink, orphans: dict[str, int]) -> dict[str, str]:
     wrong = {}
     for name, index in orphans.items():
         try:
-            ports.remove(link, index, drain_s=DRAIN_S)
+            owned.remove(link, index, drain_s=DRAIN_S)
         except NetschedError as error:
             wrong[name] = str(error)
     return wrong

@@ -27,21 +27,22 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import BeforeValidator, Field, StrictInt, StrictStr, ValidationError
 from pydantic import model_validator as check
 
 from hostagent.coordination import Coordinator, LocalSpec, Rule
+from hostagent.interface import Interface
 from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP, NFT_TUPLE
 from hostagent.ledger import LIMIT
 from hostagent.protocol import DEFAULT_SOCKET, MAX_TEXT, shown
 from hostagent.quota import Quota
+from hostagent.section import Section
 from netsched import marking
 from netsched.errors import ScenarioError
-from netsched.qdisc import QueueError, Tree, port
-from netsched.units import Duration, Rate, Size
+from netsched.qdisc import QueueError
+from netsched.units import Duration
 
 _MAX_BYTES: Final = 1 << 20
-_ETHERNET_HEADER: Final = 14
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 DEFAULT_LISTEN: Final = "127.0.0.1:9469"
 """Of the HTTP pages, where `metrics` is there without `listen`."""
@@ -51,53 +52,7 @@ class ConfigError(ScenarioError):
     """The configuration is wrong; one line for each mistake."""
 
 
-def _share(text: object) -> float:
-    if isinstance(text, str) and text.strip().endswith("%"):
-        try:
-            value = float(text.strip()[:-1]) / 100
-        except ValueError:
-            value = -1.0
-        if 0 <= value <= 1:
-            return value
-    raise ValueError(f"{text!r} is not a share: write a percentage, such as 0.1%")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Interface(_Strict):
-    """One port. `rate` bytes/s, `floor` a fraction, `limit` bytes, `burst` s: all of them of scheduler htb.
-
-    scheduler  htb: the agent owns the queues; pfifo_fast: it sorts into the kernel's own
-    """
-
-    name: Annotated[StrictStr, Field(pattern=r"^[^\s/\"]{1,15}$")]
-    scheduler: Literal["htb", "pfifo_fast"] = "htb"
-    rate: Rate | None = None
-    floor: Annotated[float, BeforeValidator(_share)] = 0.001
-    limit: Size | None = None
-    burst: Duration = 1e-3
-
-    @check(mode="after")
-    def _fits_scheduler(self) -> Interface:
-        if self.scheduler == "htb" and self.rate is None:
-            raise ValueError("rate: missing: scheduler htb needs the port's rate, such as 10Gbit/s")
-        given = sorted(self.model_fields_set & {"rate", "floor", "limit", "burst"})
-        if self.scheduler == "pfifo_fast" and given:
-            raise ValueError(f"{given[0]}: scheduler pfifo_fast has none: it goes at the NIC's own rate")
-        return self
-
-    def tree(self, queues: int, mtu: int) -> Tree:
-        """The port as it should be, with scheduler htb. QueueError if its values do not fit together."""
-        if self.rate is None:
-            raise QueueError("rate: scheduler pfifo_fast has no tree")
-        limit = None if self.limit is None else round(self.limit)
-        frame = mtu + _ETHERNET_HEADER
-        return port(self.rate, queues, floor=self.floor, limit=limit, burst_s=self.burst, frame=frame)
-
-
-class Allow(_Strict):
+class Allow(Section):
     """A user who may use the socket, and for which classes (default: all)."""
 
     uid: Annotated[StrictInt, Field(ge=0, lt=2**32 - 1)]
@@ -111,7 +66,7 @@ def _per_second(text: object) -> float:
     raise ValueError(f"{text!r} is not a number a second: write 200/s")
 
 
-class Limits(_Strict):
+class Limits(Section):
     """What one user may have, whatever the number of jobs; root and the agent's user have what they like."""
 
     connections: Annotated[StrictInt, Field(ge=1, le=4096)] = Quota.connections
@@ -123,7 +78,7 @@ class Limits(_Strict):
         return Quota(self.connections, self.sockets, self.groups, self.messages)
 
 
-class Api(_Strict):
+class Api(Section):
     """Where the agent listens, who may come besides root and the agent's own user, and for how much.
 
     lease  seconds of silence after which a job counts as gone although its connection is there
@@ -150,7 +105,7 @@ def _loopback(text: object) -> tuple[str, int]:
     return inside, int(port)
 
 
-class Metrics(_Strict):
+class Metrics(Section):
     """Where the pages /metrics, /healthz and /readyz are: (address on loopback, port)."""
 
     listen: Annotated[tuple[str, int], BeforeValidator(_loopback)] = Field(
@@ -158,20 +113,22 @@ class Metrics(_Strict):
     )
 
 
-class Group(_Strict):
+class Group(Section):
     """A control group (its path below the mount of version 2) whose connections are of a class."""
 
     path: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.@:+-]+(/[A-Za-z0-9_.@:+-]+)*$", max_length=512)]
     cls: Annotated[StrictInt | StrictStr, Field(alias="class")]
 
 
-class Config(_Strict):
+class Config(Section):
     """The whole file."""
 
     version: Literal[1]
     mode: Literal["observe", "mark", "mark+queue"] = "observe"
     queues: Annotated[StrictInt, Field(ge=1, le=marking.CLASSES)] = marking.CLASSES
-    classes: dict[Annotated[StrictStr, Field(pattern=rf"^[!-~]{{1,{MAX_TEXT}}}$")], StrictInt] = {}
+    classes: dict[Annotated[StrictStr, Field(pattern=rf"^[!-~]{{1,{MAX_TEXT}}}$")], StrictInt] = Field(
+        default_factory=dict
+    )
     interfaces: tuple[Interface, ...] = ()
     on_stop: Literal["restore", "keep"] = "restore"
     resync: Duration = 30.0
@@ -198,10 +155,10 @@ class Config(_Strict):
         if self.resync < 1:
             wrong.append(f"resync = {self.resync:g} s: 1 s or more")
         for at, interface in enumerate(self.interfaces):
-            if interface.scheduler != "htb":
+            if interface.scheduler in ("pfifo_fast", "auto"):
                 continue
             try:
-                interface.tree(self.queues, mtu=1500)
+                interface.wanted(self.queues, mtu=1500)
             except QueueError as error:
                 wrong.append(f"interfaces[{at}].{error}")
         wrong += self._wrong_with_the_ladder()

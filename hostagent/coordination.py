@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictInt,
     StrictStr,
@@ -29,6 +27,7 @@ from pydantic import (
 )
 
 from hostagent.protocol import MAX_TEXT, shown
+from hostagent.section import Section
 from netsched.errors import ScenarioError
 from netsched.units import Duration
 
@@ -36,11 +35,7 @@ _LARGEST_PORT: Final = 65535
 _Pattern = Annotated[StrictStr, Field(min_length=1, max_length=MAX_TEXT)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Rule(_Strict):
+class Rule(Section):
     """The class of flows whose job and coflow fit these patterns (`*`, `?`, `[ab]`); first rule first."""
 
     job: _Pattern = "*"
@@ -48,7 +43,7 @@ class Rule(_Strict):
     cls: Annotated[StrictInt | StrictStr, Field(alias="class")]
 
 
-class Coordinator(_Strict):
+class Coordinator(Section):
     """Where the coordinator is and how both prove who they are. Files in PEM; `keep` in seconds."""
 
     address: Annotated[StrictStr, Field(min_length=3, max_length=255)]

@@ -11,15 +11,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hostagent import logs
+from hostagent import logs, owned
+from hostagent.owned import Wanted
 from netsched import ports
 from netsched.errors import NetschedError
 from netsched.netlink import Netlink
-from netsched.qdisc import MECHANISM, QueueError, Tree, differences
-from netsched.units import show_rate
+from netsched.qdisc import QueueError
 
 if TYPE_CHECKING:
-    from hostagent.config import Config
+    from hostagent.rungs import Settled
 
 _LOG: Final = logging.getLogger(__name__)
 _REPAIRS: Final = 3
@@ -32,11 +32,18 @@ _MASTERS: Final = frozenset({"bond", "team", "bridge"})
 
 @dataclass
 class Port:
-    """One owned port. `ours`: the tree is there because of us. `conflict`: why we no longer touch it."""
+    """One owned port.
+
+    ours      the queues are there because of us
+    why       why these queues and none higher on the ladder
+    conflict  why we no longer touch it
+    """
 
     name: str
     index: int
-    want: Tree
+    want: Wanted
+    queues: int
+    why: str = ""
     ours: bool = False
     repairs: int = 0
     repaired_at: list[float] = field(default_factory=list)
@@ -51,12 +58,12 @@ class Ports:
     ports: list[Port] = field(default_factory=list)
 
     @classmethod
-    def of(cls, config: Config, link: Netlink) -> Ports:
+    def of(cls, settled: Settled, link: Netlink) -> Ports:
         """Look the interfaces up. QueueError naming every one that is missing or belongs to somebody else."""
         links, wrong = link.interfaces(), []
-        made = cls(link)
+        made, config = cls(link), settled.config
         for interface in config.interfaces:
-            if interface.scheduler != "htb":
+            if interface.scheduler == "pfifo_fast":
                 continue
             name = interface.name
             found = links.get(name)
@@ -71,7 +78,8 @@ class Ports:
                 continue
             try:
                 ports.check_ours(link, found.index)
-                made.ports.append(Port(name, found.index, interface.tree(config.queues, found.mtu)))
+                want, why = interface.wanted(config.queues, found.mtu), settled.why.get(name, "")
+                made.ports.append(Port(name, found.index, want, config.queues, why))
             except QueueError as error:
                 wrong.append(f"interface {name}: {error}")
         if wrong:
@@ -80,7 +88,7 @@ class Ports:
 
     def plan(self) -> dict[str, list[str]]:
         """What is not as it should be, by interface; nothing is changed."""
-        return {p.name: differences(p.want, ports.read_back(self.link, p.index)) for p in self.ports}
+        return {p.name: owned.differences(self.link, p.index, p.want) for p in self.ports}
 
     def apply(self) -> int:
         """Make every port as it should be; the number of changes. On an error everything is given back."""
@@ -89,7 +97,7 @@ class Ports:
             for port in self.ports:
                 # Set before: a tree that is half there is ours to remove as well.
                 port.ours = True
-                changes += ports.apply(self.link, port.index, port.want)
+                changes += owned.apply(self.link, port.index, port.want)
         except NetschedError:
             self.restore()
             raise
@@ -101,7 +109,7 @@ class Ports:
             if port.conflict:
                 continue
             try:
-                changes = ports.apply(self.link, port.index, port.want)
+                changes = owned.apply(self.link, port.index, port.want)
             except NetschedError as error:
                 port.conflict = str(error)
                 about = {"interface": port.name, "conflict": port.conflict}
@@ -128,7 +136,7 @@ class Ports:
             if not port.ours:
                 continue
             try:
-                ports.remove(self.link, port.index, drain_s=DRAIN_S)
+                owned.remove(self.link, port.index, drain_s=DRAIN_S)
                 port.ours = False
                 given.append(port.name)
             except NetschedError as error:
@@ -147,18 +155,19 @@ class Ports:
     def _status(self, port: Port) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "interface": port.name,
-            "mechanism": MECHANISM,
-            "rate": show_rate(port.want.parent.rate) if port.want.parent else "",
-            "rate_bytes_per_second": port.want.parent.rate if port.want.parent else 0,
-            "queues": port.want.queues,
+            "mechanism": owned.mechanism(port.want),
+            "why": port.why,
+            "rate": owned.shown_rate(port.want),
+            "rate_bytes_per_second": owned.rate(port.want),
+            "queues": port.queues,
             "conflict": port.conflict,
             "repairs": port.repairs,
         }
         try:
-            wrong = differences(port.want, ports.read_back(self.link, port.index))
+            wrong = owned.differences(self.link, port.index, port.want)
             # Some lines tell enough; all of them for every port would not fit into a packet.
             shown["differences"] = wrong[:_SHOWN]
-            count = ports.counters(self.link, port.index)
+            count = owned.counters(self.link, port.index, port.want, port.queues)
         except NetschedError as error:
             return shown | {"error": str(error)}
         classes = [vars(one) | {"class": cls} for cls, one in enumerate(count.classes)]

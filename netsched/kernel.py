@@ -61,6 +61,7 @@ def _package(name: str) -> str:
 
 
 _EMULATION: Final = "the emulation is refused"
+_LADDER: Final = "the agent's scheduler auto goes one rung down, at last to pfifo_fast with three bands"
 _NICE: Final = "nothing today: a more direct mechanism for what is done otherwise"
 
 # name: (option or package, needed for, cost if missing)
@@ -73,8 +74,9 @@ _KERNEL: Final[Mapping[str, tuple[str, str, str]]] = {
     "bfifo": ("CONFIG_NET_SCHED", "the length of each queue", _EMULATION),
     "u32": ("CONFIG_NET_CLS_U32", "sorting packets into queues by DSCP", "no priority queues: " + _EMULATION),
     "tbf": ("CONFIG_NET_SCH_TBF", "a plain rate limit", _NICE),
-    "prio": ("CONFIG_NET_SCH_PRIO", "strict priority without a rate", "htb with a prio per class is used"),
-    "ets": ("CONFIG_NET_SCH_ETS", "strict priority without a rate", "htb with a prio per class is used"),
+    "prio": ("CONFIG_NET_SCH_PRIO", "strict priority without a rate", _LADDER),
+    "ets": ("CONFIG_NET_SCH_ETS", "strict priority without a rate", _LADDER),
+    "mqprio": ("CONFIG_NET_SCH_MQPRIO", "priority among a NIC's own queues", _NICE),
     "netem": ("CONFIG_NET_SCH_NETEM", "link delay", "a scenario with delays needs `delay: best-effort`"),
     "flower": ("CONFIG_NET_CLS_FLOWER", "sorting packets by DSCP", "u32 is used"),
     "matchall": ("CONFIG_NET_CLS_MATCHALL", "redirecting all frames of a port", "u32 is used"),
@@ -197,7 +199,7 @@ def _try_all() -> dict[str, bool]:
         for kind in ("bridge", "veth"):
             found[kind] = _accepted(link, _NEWLINK, _new_link(kind, f"try-{kind}"), missing=errno.EOPNOTSUPP)
         index = next((index for name, index in link.links().items() if name.startswith("try-")), 1)
-        for kind in ("htb", "tbf", "prio", "ets", "netem", "bfifo"):
+        for kind in ("htb", "tbf", "prio", "ets", "mqprio", "netem", "bfifo"):
             found[kind] = _accepted(link, _NEWQDISC, _tc(index, 0x10000, _ROOT, 0, kind))
         found["clsact"] = _accepted(link, _NEWQDISC, _tc(index, 0xFFFF0000, _CLSACT, 0, "clsact"))
         for at, kind in enumerate(("u32", "flower", "matchall"), start=1):

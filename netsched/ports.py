@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from netsched import qdisc_wire as wire
+from netsched import strict
 from netsched.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Netlink, NetlinkError
 from netsched.qdisc import (
     BEST_EFFORT_LEAF,
@@ -29,19 +31,21 @@ from netsched.qdisc import (
 DEFAULT_ROOTS: Final = frozenset({"noqueue", "pfifo_fast", "mq", "fq_codel", "fq", "pfifo"})
 """Root qdiscs that the kernel attaches by itself; only with handle 0: a handle means that somebody set it."""
 
+OUR_ROOTS: Final = frozenset(f"{kind} {MAJOR:x}:" for kind in ("htb", *strict.KINDS))
+"""Root qdiscs that this program sets."""
 _NEW: Final = NLM_F_CREATE | NLM_F_EXCL
 
 
 def read_back(link: Netlink, ifindex: int) -> Tree | None:
     """The tree as the kernel has it, complete or not; None if the root is not ours."""
-    qdiscs = _dump(link, wire.GETQDISC, ifindex)
+    qdiscs = dump(link, wire.GETQDISC, ifindex)
     root = next((q for q in qdiscs if q.parent == wire.ROOT), None)
-    if root is None or root.kind != "htb" or root.handle != wire.HTB_ROOT:
+    if root is None or root.kind != "htb" or root.handle != wire.OUR_ROOT:
         return None
     limits = {q.parent: q.fifo_limit() for q in qdiscs if q.kind == "bfifo"}
     parent: Shape | None = None
     leaves, ethernet = [], True
-    for entry in _dump(link, wire.GETTCLASS, ifindex):
+    for entry in dump(link, wire.GETTCLASS, ifindex):
         if entry.kind != "htb":
             continue
         shape, prio, frames = entry.htb_class()
@@ -50,20 +54,24 @@ def read_back(link: Netlink, ifindex: int) -> Tree | None:
             parent = shape
         else:
             leaves.append(Leaf(entry.minor, prio, shape, limits.get(entry.handle)))
+    leaves.sort(key=lambda leaf: leaf.minor)
+    return Tree(root.htb_global()[0], parent, tuple(leaves), filters(link, ifindex), ethernet)
+
+
+def filters(link: Netlink, ifindex: int) -> tuple[Filter, ...]:
+    """The filters at our root, whatever its kind."""
     found = []
-    for entry in _dump(link, wire.GETTFILTER, ifindex, wire.HTB_ROOT):
+    for entry in dump(link, wire.GETTFILTER, ifindex, wire.OUR_ROOT):
         if entry.kind != "u32":
             found.append(Filter(f"? ({entry.kind})", entry.handle, (), -1))
         elif (filter_ := entry.u32()) is not None:
             found.append(filter_)
-    leaves.sort(key=lambda leaf: leaf.minor)
-    found.sort(key=lambda f: (f.protocol, f.node))
-    return Tree(root.htb_global()[0], parent, tuple(leaves), tuple(found), ethernet)
+    return tuple(sorted(found, key=lambda f: (f.protocol, f.node)))
 
 
 def root_of(link: Netlink, ifindex: int) -> str:
     """The root qdisc in words: "htb 7a1:"; "pfifo_fast" if the kernel attached it; "" if there is none."""
-    for entry in _dump(link, wire.GETQDISC, ifindex):
+    for entry in dump(link, wire.GETQDISC, ifindex):
         if entry.parent == wire.ROOT:
             return f"{entry.kind} {entry.handle >> 16:x}:" if entry.handle else entry.kind
     return ""
@@ -71,14 +79,14 @@ def root_of(link: Netlink, ifindex: int) -> str:
 
 def kinds(link: Netlink, ifindex: int) -> frozenset[str]:
     """The kinds of all queue disciplines of an interface on the way out, the root's and those below."""
-    entries = _dump(link, wire.GETQDISC, ifindex)
+    entries = dump(link, wire.GETQDISC, ifindex)
     return frozenset(entry.kind for entry in entries) - {"clsact", "ingress"}
 
 
 def check_ours(link: Netlink, ifindex: int) -> None:
     """QueueError if the root qdisc was put there by somebody else: their queues are not ours to replace."""
     root = root_of(link, ifindex)
-    if root not in DEFAULT_ROOTS | {"", f"htb {MAJOR:x}:"}:
+    if root not in DEFAULT_ROOTS | OUR_ROOTS | {""}:
         advice = "delete it first or leave the port alone"
         raise QueueError(f"interface {ifindex}: root qdisc is {root!r}, set by somebody else; {advice}")
 
@@ -103,7 +111,7 @@ def apply(link: Netlink, ifindex: int, desired: Tree) -> int:
         flags = NLM_F_REPLACE if actual.parent is not None else _NEW
         link.request(wire.NEWTCLASS, wire.htb_class(ifindex, 0, PARENT, 0, desired.parent), flags)
     _apply_leaves(link, ifindex, desired, actual)
-    _apply_filters(link, ifindex, desired, actual)
+    apply_filters(link, ifindex, desired.filters, actual.filters)
     _drop_leaves(link, ifindex, desired, actual)
     operations = link.operations - before
     if operations and (wrong := differences(desired, read_back(link, ifindex))):
@@ -128,9 +136,10 @@ def _apply_leaves(link: Netlink, ifindex: int, desired: Tree, actual: Tree) -> N
             link.request(wire.NEWQDISC, wire.bfifo(ifindex, leaf.minor, leaf.limit), flags)
 
 
-def _apply_filters(link: Netlink, ifindex: int, desired: Tree, actual: Tree) -> None:
-    want = {(f.protocol, f.node): f for f in desired.filters}
-    have = {(f.protocol, f.node): f for f in actual.filters}
+def apply_filters(link: Netlink, ifindex: int, desired: Sequence[Filter], actual: Sequence[Filter]) -> None:
+    """Make the filters at our root what they should be. QueueError if one is somebody else's."""
+    want = {(f.protocol, f.node): f for f in desired}
+    have = {(f.protocol, f.node): f for f in actual}
     for key in have.keys() - want.keys():
         if key[0] not in wire.PROTOCOLS:
             raise QueueError(f"interface {ifindex}: a filter of somebody else is on our root: {have[key]}")
@@ -152,13 +161,13 @@ def _drop_leaves(link: Netlink, ifindex: int, desired: Tree, actual: Tree) -> No
 
 def counters(link: Netlink, ifindex: int) -> Counters:
     """What each class has carried, dropped and holds. QueueError if the tree is not ours."""
-    root = next((q for q in _dump(link, wire.GETQDISC, ifindex) if q.handle == wire.HTB_ROOT), None)
+    root = next((q for q in dump(link, wire.GETQDISC, ifindex) if q.handle == wire.OUR_ROOT), None)
     if root is None:
         raise QueueError(
             f"interface {ifindex}: root qdisc is {root_of(link, ifindex)!r}, not ours: no class counters"
         )
     by_minor: dict[int, ClassCount] = {}
-    for entry in _dump(link, wire.GETTCLASS, ifindex):
+    for entry in dump(link, wire.GETTCLASS, ifindex):
         if entry.kind == "htb" and entry.handle >> 16 == MAJOR:
             by_minor[entry.minor] = entry.count()
     parent = by_minor.pop(PARENT, None)
@@ -184,7 +193,7 @@ def remove(link: Netlink, ifindex: int, drain_s: float = 0.0) -> bool:
         while time.monotonic() < end and any(c.backlog_bytes for c in counters(link, ifindex).classes):
             time.sleep(0.005)
     try:
-        link.request(wire.DELQDISC, wire.tcmsg(ifindex, wire.HTB_ROOT, wire.ROOT))
+        link.request(wire.DELQDISC, wire.tcmsg(ifindex, wire.OUR_ROOT, wire.ROOT))
     except NetlinkError as error:
         if (
             error.errno not in (errno.ENOENT, errno.EINVAL, errno.ENODEV)
@@ -204,6 +213,7 @@ def _open(link: Netlink, ifindex: int, tree: Tree) -> None:
         )
 
 
-def _dump(link: Netlink, message: int, ifindex: int, parent: int = 0) -> list[wire.Message]:
+def dump(link: Netlink, message: int, ifindex: int, parent: int = 0) -> list[wire.Message]:
+    """What the kernel has of one interface: its qdiscs, classes or filters."""
     payloads = link.dump(message, wire.tcmsg(ifindex, parent=parent))
     return [entry for entry in map(wire.Message, payloads) if entry.ifindex == ifindex]

@@ -16,6 +16,7 @@ of 0.1 % that is strict priority. Mechanism name: "htb-prio".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -188,16 +189,20 @@ def port(
     shape = Shape(rate=least, ceil=ceil, burst=burst_us(least, frame, 0.0), cburst=cburst)
     leaves = tuple(Leaf(minor_of(cls, queues), cls, shape, length) for cls in range(queues))
     parent = Shape(rate=ceil, ceil=ceil, burst=cburst, cburst=cburst)
-    return Tree(BEST_EFFORT_LEAF, parent, leaves, _filters(queues))
+    return Tree(BEST_EFFORT_LEAF, parent, leaves, sort_by_dscp(queues, lambda cls: minor_of(cls, queues)))
 
 
-def _filters(queues: int) -> tuple[Filter, ...]:
-    """DSCPs, and what must never starve: without ARP and neighbour discovery nothing new can connect."""
+def sort_by_dscp(queues: int, minor_of: Callable[[int], int]) -> tuple[Filter, ...]:
+    """Filters that send each class's packets to the minor of its queue.
+
+    DSCPs, and what must never starve: without ARP and neighbour discovery nothing new can connect. The last
+    class needs none: it has what no filter takes.
+    """
     if queues == 1:
         return ()
-    top = minor_of(0, queues)
+    top = minor_of(0)
     dscps = [(marking.CONTROL_DSCP, top)]
-    dscps += [(marking.dscp_of(cls, queues), minor_of(cls, queues)) for cls in range(queues - 1)]
+    dscps += [(marking.dscp_of(cls, queues), minor_of(cls)) for cls in range(queues - 1)]
     found = [Filter("arp", 1, (), top)]
     for node, (dscp, minor) in enumerate(dscps, start=1):
         found.append(Filter("ip", node, ((1, 0xFC, dscp << 2),), minor))
@@ -226,8 +231,14 @@ def differences(desired: Tree, actual: Tree | None) -> list[str]:
         if want.get(minor) != have.get(minor):
             is_, should = have.get(minor, "missing"), want.get(minor, "none")
             found.append(f"class {MAJOR:x}:{minor:x}: {is_}, wanted {should}")
-    wanted = {(f.protocol, f.node): f for f in desired.filters}
-    there = {(f.protocol, f.node): f for f in actual.filters}
+    return found + differing_filters(desired.filters, actual.filters)
+
+
+def differing_filters(desired: Sequence[Filter], actual: Sequence[Filter]) -> list[str]:
+    """Which filters are missing, too many or others than desired, one line of text each."""
+    wanted = {(f.protocol, f.node): f for f in desired}
+    there = {(f.protocol, f.node): f for f in actual}
+    found = []
     for key in sorted(wanted.keys() | there.keys()):
         if wanted.get(key) != there.get(key):
             is_, should = _show(there.get(key), "missing"), _show(wanted.get(key), "none")

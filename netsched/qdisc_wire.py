@@ -19,7 +19,7 @@ NEWTCLASS, DELTCLASS, GETTCLASS = 40, 41, 42
 NEWTFILTER, DELTFILTER, GETTFILTER = 44, 45, 46
 
 ROOT: Final = 0xFFFFFFFF
-HTB_ROOT: Final = qdisc.MAJOR << 16
+OUR_ROOT: Final = qdisc.MAJOR << 16
 _KIND, _OPTIONS, _STATS2 = 1, 2, 7
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
 _U32_CLASSID, _U32_SEL = 1, 5
@@ -39,7 +39,7 @@ PRIOS: Final = {"ip": 0x7A10, "ipv6": 0x7A11, "arp": 0x7A12}
 
 
 def handle_of(minor: int) -> int:
-    return HTB_ROOT | minor
+    return OUR_ROOT | minor
 
 
 def leaf_handle(minor: int) -> int:
@@ -51,8 +51,9 @@ def tcmsg(ifindex: int, handle: int = 0, parent: int = 0, info: int = 0) -> byte
     return _TCMSG.pack(0, 0, ifindex, handle, parent, info)
 
 
-def _body(head: bytes, kind: str, options: bytes) -> bytes:
-    return head + attribute(_KIND, kind.encode() + b"\0") + attribute(_OPTIONS, options)
+def body(head: bytes, kind: str, options: bytes, flags: int = 0) -> bytes:
+    """A message about a qdisc, class or filter; `flags` of the attribute that holds the options."""
+    return head + attribute(_KIND, kind.encode() + b"\0") + attribute(_OPTIONS | flags, options)
 
 
 # ------------------------------------------------------------------ encode
@@ -60,7 +61,7 @@ def _body(head: bytes, kind: str, options: bytes) -> bytes:
 
 def htb_qdisc(ifindex: int, default: int) -> bytes:
     options = attribute(_HTB_INIT, _HTB_GLOB.pack(3, _R2Q, default, 0, 0))
-    return _body(tcmsg(ifindex, HTB_ROOT, ROOT), "htb", options)
+    return body(tcmsg(ifindex, OUR_ROOT, ROOT), "htb", options)
 
 
 def htb_class(ifindex: int, parent: int, minor: int, prio: int, shape: Shape) -> bytes:
@@ -76,11 +77,11 @@ def htb_class(ifindex: int, parent: int, minor: int, prio: int, shape: Shape) ->
         options += attribute(_HTB_RATE64, struct.pack("=Q", shape.rate))
     if shape.ceil > low:
         options += attribute(_HTB_CEIL64, struct.pack("=Q", shape.ceil))
-    return _body(tcmsg(ifindex, handle_of(minor), handle_of(parent) if parent else HTB_ROOT), "htb", options)
+    return body(tcmsg(ifindex, handle_of(minor), handle_of(parent) if parent else OUR_ROOT), "htb", options)
 
 
 def bfifo(ifindex: int, minor: int, limit: int) -> bytes:
-    return _body(tcmsg(ifindex, leaf_handle(minor), handle_of(minor)), "bfifo", struct.pack("=I", limit))
+    return body(tcmsg(ifindex, leaf_handle(minor), handle_of(minor)), "bfifo", struct.pack("=I", limit))
 
 
 def u32(ifindex: int, filter_: Filter) -> bytes:
@@ -95,14 +96,14 @@ def u32(ifindex: int, filter_: Filter) -> bytes:
     for at, (mask, value) in keys:
         select += struct.pack(">II", mask, value) + struct.pack("=ii", at, 0)
     target = attribute(_U32_CLASSID, struct.pack("=I", handle_of(filter_.minor)))
-    return _body(filter_head(ifindex, filter_), "u32", target + attribute(_U32_SEL, select))
+    return body(filter_head(ifindex, filter_), "u32", target + attribute(_U32_SEL, select))
 
 
 def filter_head(ifindex: int, filter_: Filter) -> bytes:
     """Address of a filter: a new one names its node only, the kernel adds its hash table's number."""
     protocol = filter_.protocol
     info = PRIOS[protocol] << 16 | swap(PROTOCOLS[protocol])
-    return tcmsg(ifindex, filter_.handle or filter_.node, HTB_ROOT, info)
+    return tcmsg(ifindex, filter_.handle or filter_.node, OUR_ROOT, info)
 
 
 def swap(short: int) -> int:

@@ -15,6 +15,7 @@ from hostagent import bands, client
 from hostagent.bands import Bands, band_of
 from hostagent.config import parse
 from hostagent.queues import Ports
+from hostagent.rungs import Settled
 from netsched import marking
 from netsched.netlink import open_netns
 from netsched.qdisc import QueueError
@@ -65,9 +66,10 @@ def test_the_table_is_what_nft_lists_so_that_the_second_time_there_is_nothing_to
                 "import json, sys\n"
                 "from hostagent.bands import Bands\n"
                 "from hostagent.config import parse\n"
+                "from hostagent.rungs import Settled\n"
                 "from netsched.netlink import open_netns\n"
                 "with open_netns() as link:\n"
-                "    made = lambda: Bands.of(parse(sys.argv[1], 'x'), link)\n"
+                "    made = lambda: Bands.of(Settled(parse(sys.argv[1], 'x')), link)\n"
                 "    print(made().apply(), made().apply(), made().plan(), made().restore())\n"
             )
             with where.python(code, file) as process:
@@ -204,8 +206,8 @@ def test_without_such_an_interface_nft_is_not_asked(monkeypatch):
     monkeypatch.setattr("hostagent.nft.run", lambda *_, **__: pytest.fail("nft was asked"))
     config = parse(json.dumps({"version": 1}), "x")
     with open_netns() as link:
-        made = Bands.of(config, link)
+        made = Bands.of(Settled(config), link)
         assert (made.apply(), made.plan(), made.status(), made.restore()) == (0, {}, [], [])
-        assert Ports.of(config, link).ports == []
-    with pytest.raises(QueueError, match="pfifo_fast has no tree"):
-        parse(json.dumps(CONFIG), "x").interfaces[0].tree(8, 1500)
+        assert Ports.of(Settled(config), link).ports == []
+    with pytest.raises(QueueError, match="pfifo_fast has no queues of its own"):
+        parse(json.dumps(CONFIG), "x").interfaces[0].wanted(8, 1500)

@@ -10,6 +10,7 @@ from namespaces import Space, with_ports, within
 
 from hostagent.config import parse
 from hostagent.queues import Ports
+from hostagent.rungs import Settled
 from netsched import ports
 from netsched.netlink import open_netns
 
@@ -67,7 +68,7 @@ def host():
 def owned(host):
     """The agent's ports, applied; given back afterwards."""
     with open_netns(host.pid) as link:
-        made = Ports.of(parse(json.dumps(CONFIG), "x"), link)
+        made = Ports.of(Settled(parse(json.dumps(CONFIG), "x")), link)
         made.apply()
         yield made
         for port in made.ports:
@@ -108,7 +109,7 @@ def test_the_second_time_there_is_nothing_to_do_by_the_kernel_s_own_word(host, o
         owned.watch()
         assert owned.apply() == 0
         assert owned.link.operations == before
-        again = Ports.of(parse(json.dumps(CONFIG), "x"), link)
+        again = Ports.of(Settled(parse(json.dumps(CONFIG), "x")), link)
         assert again.apply() == 0 and link.operations == 0, "nor for the next agent"
         assert ear.heard() == 0
 

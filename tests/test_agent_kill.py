@@ -19,6 +19,7 @@ from test_hostagent import ROOT
 from hostagent import client, nftmarks
 from hostagent.config import parse
 from hostagent.queues import Ports
+from hostagent.rungs import Settled
 from netsched import ports
 from netsched.netlink import open_netns
 
@@ -142,7 +143,7 @@ def stage(ends, tmp_path_factory):
         contextlib.closing(Driver(left, file)) as driver,
     ):
         with open_netns(left.pid) as link:
-            want = Ports.of(parse(file.read_text(), "x"), link).ports[0].want
+            want = Ports.of(Settled(parse(file.read_text(), "x")), link).ports[0].want
         yield left, driver, traffic, dump(left), want
 
 

@@ -31,7 +31,7 @@ def test_a_full_file_is_read_with_its_units():
     (port,) = read.interfaces
     # 10 Gbit/s = 1.25e9 bytes/s; 1 MiB = 1048576 bytes.
     assert (port.rate, port.floor, port.limit, port.burst, read.resync) == (1.25e9, 0.01, 1048576, 0.002, 10)
-    tree = port.tree(read.queues, mtu=9000)
+    tree = port.wanted(read.queues, mtu=9000)
     assert tree.queues == 4
     assert all(leaf.limit == 1048576 and leaf.shape.rate == 12_500_000 for leaf in tree.leaves)
     # Two frames of 9014 bytes at the floor of 12.5 MB/s are 1442.24 us, rounded up.

@@ -41,7 +41,7 @@ def found():
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("kind", ["htb", "tbf", "prio", "ets", "netem", "bfifo"])
+@pytest.mark.parametrize("kind", ["htb", "tbf", "prio", "ets", "mqprio", "netem", "bfifo"])
 def test_the_probe_agrees_with_tc_about_qdiscs(found, kind):
     # tc says that the kind is unknown, or (known) that options are missing or nothing.
     script = f"ip link add va type veth peer name vb; tc qdisc add dev va root {kind}"
