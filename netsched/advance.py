@@ -30,6 +30,7 @@ from netsched.ledger import (
     EVENTS,
     FRESH,
     NODES_LEFT,
+    PARCEL_SENT,
     Ledger,
     finish_node,
     fire_timer,
@@ -60,7 +61,12 @@ def _end_due_flows(led: Ledger, bun: Bundles, net: Uses, b: int) -> None:
         free_reserve(bun, f)
         bun.path_bytes[bun.path_of_flow[f]] += bun.left[f]
         bun.left[f] = 0.0
-        if bun.latency[f] > 0:
+        if f >= len(led.size):
+            bun.bundle_of[f] = NOWHERE
+            led.count[EVENTS] |= PARCEL_SENT
+        elif bun.parcels[f] > 0:
+            bun.bundle_of[f] = IN_FLIGHT
+        elif bun.latency[f] > 0:
             bun.bundle_of[f] = IN_FLIGHT
             push_timer(led, t + bun.latency[f], f)
         else:

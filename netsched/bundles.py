@@ -49,6 +49,7 @@ class Bundles(NamedTuple):
     path_of_flow, rank, weight, reserve, cap, group, alone, not_before: what the plan and the transport say of
                   a flow (`cap` bounds what it gets beyond its reserve);
                   flows of equal (group, rank) share a bundle, except one that is alone
+    parcels       how many parts of a flow are on their way over two circuits (relays.py), with which it ends
     latency       seconds from a flow's last byte sent to its last byte received
     left          bytes a flow still had when `settle_left` last looked, or at its release
     unbooked      bytes/s of each link that no reserve takes; `freed` lists the N_FREED links (is_freed) of
@@ -93,6 +94,7 @@ class Bundles(NamedTuple):
     group: Ints
     alone: np.ndarray
     not_before: Floats
+    parcels: Ints
     latency: Floats
     unbooked: Floats
     freed: Ints
@@ -162,6 +164,7 @@ def open_bundles(
         group=group,
         alone=np.zeros(n, np.int8),
         not_before=np.full(n, -np.inf),
+        parcels=ints(n),
         latency=latency,
         unbooked=capacity.astype(np.float64),
         freed=ints(len(capacity)),

@@ -22,6 +22,9 @@ TIMERS, FRESH, ACTIVE_LIST, FLOWS_LEFT, NODES_LEFT, EVENTS, STACK = range(7)
 FLOW_RELEASED, FLOW_FINISHED, COFLOW_RELEASED, COFLOW_FINISHED, REVIEW, WATCHED_FINISHED = 1, 2, 4, 8, 16, 32
 """The bits of `model.Event`; a test holds the two together."""
 
+PARCEL_SENT = 64
+"""A bit that no policy knows: a part of a flow has crossed one of its two circuits (relays.py)."""
+
 
 class Ledger(NamedTuple):
     """Columns per node (flows first, then tasks), per flow, per coflow, and per (job, iteration).

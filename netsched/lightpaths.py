@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netsched import ledger as books
-from netsched.bundles import IN_FLIGHT, Bundles
+from netsched.bundles import IN_FLIGHT, NOWHERE, Bundles
 from netsched.circuits import decide
 from netsched.circuits.none import NoCircuits
 from netsched.control import Cadence
@@ -27,6 +27,7 @@ from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics, choices, no_optics, optics_of
 from netsched.outages import Outages, outages_of
 from netsched.pathtable import Chain, PathTable
+from netsched.relays import Relays, most_parcels, relays
 from netsched.reroute import Moves, enlist, listed, move
 from netsched.routes import Routes
 from netsched.shortest import Chains
@@ -43,6 +44,7 @@ class LightPaths:
     held      (F,) whether a flow must wait for a circuit;  gate  (F,) what its plan says of `not_before`
     lit       (S, E) the end that each end reaches, as flows have been told
     cut       (F,) whether a flow's every path over packet switches has lost a link
+    relays    who takes two circuits one after the other, None where the scheduler has nobody do that
     """
 
     optics: Optics
@@ -65,6 +67,7 @@ class LightPaths:
     seen: npt.NDArray[np.int8]
     cut: Bools
     outages: Outages
+    relays: Relays | None
     decisions: int = 0
     chains: Chains | None = None
     latency_of: dict[int, float] = field(default_factory=dict)
@@ -114,6 +117,8 @@ class LightPaths:
                 plan = decide(self.circuits, view)
                 self.decisions += 1
                 self.cadence.decided(now, plan)
+                if self.relays is not None:
+                    self.relays.slot_bytes = plan.slot_bytes
                 self.cross.command(plan, now + self.cadence.control.delay)
             self.cross.advance(now)
         self.cross.advance(now)
@@ -121,10 +126,27 @@ class LightPaths:
         if np.array_equal(up, self.lit) and not failed:
             return bun, False
         flows = old if failed else self._concerned(ledger, up, old)
+        if self.relays is not None:
+            flows = np.union1d(flows, self._take_back(self.relays, bun, net, up))
+        fresh = (up != self.lit) & (up >= 0)
         self.lit = up
         self.chains = None
         bun, moves = self._ways(bun, flows[bun.bundle_of[flows] != IN_FLIGHT])
-        return bun, move(bun, net, ledger, moves, self.held, self.gate, self.seen, self.buffer)
+        booked = move(bun, net, ledger, moves, self.held, self.gate, self.seen, self.buffer)
+        if self.relays is not None and self.relays.slot_bytes > 0:
+            able = old[self.held[old] & (self.gate[old] <= now) & (bun.bundle_of[old] == NOWHERE)]
+            bun = self.relays.offer(ledger, bun, net, fresh, up, able, active)
+        return bun, booked
+
+    def _take_back(self, relays: Relays, bun: Bundles, net: Uses, up: Ints) -> Ints:
+        """Stop what is on circuits that go; the flows that have bytes again, none of which now sends."""
+        flows = relays.take_back(bun, net, up)
+        # One that had sent all of its own did so with a circuit, which may be there no more.
+        idle = flows[bun.bundle_of[flows] == IN_FLIGHT]
+        bun.bundle_of[idle] = NOWHERE
+        self.held[idle] = True
+        bun.not_before[idle] = np.inf
+        return flows
 
     def readings(self, bun: Bundles, now: float) -> dict[str, Any]:
         """What became of the circuits until `now`, for the result's `mechanisms`."""
@@ -144,6 +166,7 @@ class LightPaths:
             "circuit_dark_s": cross.dark_s,
             "circuit_duty_cycle": cross.up_s / lasted if lasted > 0 else None,
             **(failed if self.outages.any else {}),
+            **({} if self.relays is None else self.relays.readings(bun)),
         }
 
     def _fail(self, ledger: Ledger, bun: Bundles, old: Ints, now: float) -> Bundles:
@@ -183,7 +206,7 @@ class LightPaths:
         src, dst = np.divmod(key, len(self.optics.ends))
         lit = (self.lit[:, src] == dst) & (key >= 0)
         count = lit.sum(axis=0)
-        waits |= (key >= 0) & (self.circuits.without_circuit == "wait")
+        waits |= (key >= 0) & (self.circuits.without_circuit != "eps")
         waits &= count == 0
         if count.any():
             direct = np.flatnonzero(count)
@@ -251,13 +274,15 @@ def light_paths(
     if len(optics.ends):
         cadence.review_at = 0.0
     n_paths = len(routes.indptr) - 1
+    pairs, table = pairs_of(workload, optics), PathTable(fabric, optics, n_paths, n_paths)
+    parcels = relays(workload, optics, pairs, table) if circuits.without_circuit == "relay" else None
     return LightPaths(
         optics=optics,
         circuits=circuits,
         cadence=cadence,
         cross=cross,
-        pairs=pairs_of(workload, optics),
-        table=PathTable(fabric, optics, n_paths, n_paths),
+        pairs=pairs,
+        table=table,
         workload=workload,
         packets=routes.path.copy(),
         packet_latency=routes.latency.copy(),
@@ -269,9 +294,10 @@ def light_paths(
         lit=cross.up(),
         held=np.zeros(workload.n_flows, bool),
         gate=np.full(workload.n_flows, -np.inf),
-        seen=np.zeros(workload.n_flows, np.int8),
+        seen=np.zeros(workload.n_flows + most_parcels(parcels), np.int8),
         cut=np.zeros(workload.n_flows, bool),
         outages=outages_of(faults, workload, fabric, routes, capacity),
+        relays=parcels,
     )
 
 

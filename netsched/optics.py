@@ -14,6 +14,9 @@ from netsched.routing import spread
 
 NO_LINK = -1
 
+NO_HOST = -1
+"""In place of a host where a way begins or ends at an end."""
+
 
 @dataclass(frozen=True)
 class Optics:
@@ -40,9 +43,13 @@ class Optics:
     access: Ints
 
     def circuit(self, src: int, dst: int, chain: tuple[tuple[int, int, int], ...]) -> list[int]:
-        """Links from host `src` to host `dst` over a chain of circuits (switch, from end, to end)."""
+        """Links from host `src` to host `dst` over a chain of circuits (switch, from end, to end).
+
+        NO_HOST stands for the end at which the chain begins or ends.
+        """
         middle = [link for s, i, j in chain for link in (int(self.up[s, i]), int(self.down[s, j]))]
-        first, last = int(self.access[src, 0]), int(self.access[dst, 1])
+        first = NO_LINK if src == NO_HOST else int(self.access[src, 0])
+        last = NO_LINK if dst == NO_HOST else int(self.access[dst, 1])
         return [link for link in (first, *middle, last) if link != NO_LINK]
 
 

@@ -38,6 +38,7 @@ from netsched.observe import Static, ahead_of_time, static, view
 from netsched.ondemand import frozen
 from netsched.profiles import profiles_for
 from netsched.regroup import regroup
+from netsched.relays import most_parcels
 from netsched.reports import Reports, reports_for
 from netsched.reroute import place
 from netsched.routes import Routes, route
@@ -147,11 +148,15 @@ def _open(
     ledger = books.open_ledger(workload, routes.local)
     if faults:
         ledger = ledger._replace(seconds=ledger.seconds.copy())
+    # Behind the flows' slots come those of parcels (relays.py), each a group of its own.
+    parcels = np.arange(most_parcels(light.relays if light else None))
+    none = np.zeros(len(parcels), np.int64)
+    group = routes.lane if queued else routes.path
     bun = bundles.open_bundles(
-        workload.flows.size,
-        routes.path.copy(),
-        (routes.lane if queued else routes.path).copy(),
-        routes.latency,
+        np.append(workload.flows.size, none),
+        np.append(routes.path, none),
+        np.append(group, parcels + group.max(initial=-1) + 1),
+        np.append(routes.latency, none),
         routes.indptr,
         routes.links,
         _shown(capacity),
@@ -163,8 +168,8 @@ def _open(
     longest = np.maximum(np.diff(routes.indptr), most_links(light))
     room = np.concatenate([[0], np.cumsum(longest)])
     # A flow that changes its path is on the links of both until the next repair.
-    on_links = np.tile(routes.path, 2) if light or steering else routes.path
-    uses = open_uses(workload.n_flows, on_links, room, len(fabric.capacity), _REPAIRED)
+    on_links = np.tile(bun.path_of_flow, 2) if light or steering else routes.path
+    uses = open_uses(len(bun.left), on_links, room, len(fabric.capacity), _REPAIRED)
     bun.rank[:] = unmarked_class(queues)
     return _Run(
         fabric=fabric,
@@ -182,13 +187,21 @@ def _open(
         ledger=ledger,
         bundles=bun,
         uses=uses,
-        scratch=scratch(workload.n_flows, len(uses.link)),
-        concern=(0 if policy.local else policy.events.value) | (light.events.value if light else 0),
+        scratch=scratch(len(bun.left), len(uses.link)),
+        concern=_concern(policy, light),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         waiting=[],
         light=light,
         steering=steering,
     )
+
+
+def _concern(policy: Policy, light: LightPaths | None) -> int:
+    """The events that the run must stop for, as bits."""
+    concern = 0 if policy.local else policy.events.value
+    if light is None:
+        return concern
+    return concern | light.events.value | (books.PARCEL_SENT if light.relays else 0)
 
 
 def _shown(capacity: Floats) -> Floats:
@@ -216,7 +229,7 @@ def _step(run: _Run, horizon: float) -> bool:
         _SLICE,
     )
     fresh = books.take_fresh(run.ledger)
-    happened = Event(int(run.ledger.count[books.EVENTS]))
+    happened = Event(int(run.ledger.count[books.EVENTS]) & ~books.PARCEL_SENT)
     run.ledger.count[books.EVENTS] = 0
     reported = run.reports if run.reports and run.reports.make(run.now, lambda: _sent(run)) else None
     before = run.decisions, len(run.waiting)
@@ -229,9 +242,7 @@ def _step(run: _Run, horizon: float) -> bool:
         _coordinate(run, fresh)
     if run.gate <= run.now:
         active, _ = _active(run)
-        bundles.settle_left(run.bundles, active)
-        regroup(run.bundles, run.uses, run.scratch, active)
-        run.gate = bundles.next_gate(run.bundles, active)
+        _regroup(run, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False
     idle = not (len(fresh) or run.waiting) and _due(run) == np.inf and run.gate == np.inf
@@ -265,6 +276,8 @@ def _stuck(run: _Run, left: int) -> str:
 def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
     """Give new flows their ways, and all others theirs where circuits have come or gone."""
     light.cadence.note(happened)
+    if light.relays is not None:
+        light.relays.sort(run.ledger, run.bundles, run.now)
     if light.due(run.ledger) <= run.now:
         active, _ = _sent(run)
         # New flows are in no bundle until somebody has decided about them.
@@ -280,6 +293,8 @@ def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
     if len(fresh):
         run.bundles, moves = light.enter(run.bundles, fresh)
         place(run.bundles, moves, light.held, light.gate)
+    if light.relays is not None:
+        run.bundles = light.relays.forward(run.bundles, run.uses, light.lit)
     _show_paths(run)
 
 
@@ -364,7 +379,21 @@ def _take_effect(run: _Run, flows: Ints, plan: Plan) -> None:
             flows, plan = flows[known], _rows(plan, known)
     _steer(run, flows, plan)
     _write(run, flows, plan)
-    regroup(run.bundles, run.uses, run.scratch, active)
+    _regroup(run, active)
+
+
+def _parcels(run: _Run) -> Ints:
+    """The parts of flows that are under way over one of two circuits."""
+    if run.light is None or run.light.relays is None:
+        return np.zeros(0, np.int64)
+    return run.light.relays.sending(run.bundles)
+
+
+def _regroup(run: _Run, active: Ints) -> None:
+    """Put the active flows where what has been written of them says."""
+    everyone = np.append(active, _parcels(run)) if run.light else active
+    bundles.settle_left(run.bundles, everyone)
+    regroup(run.bundles, run.uses, run.scratch, everyone)
     run.gate = bundles.next_gate(run.bundles, active)
 
 
@@ -402,7 +431,7 @@ def _write(run: _Run, flows: Ints, plan: Plan) -> None:
 
 def _classes(run: _Run) -> Ints:
     """The last class of each flow; a flow that never had to send is unmarked, whatever was written ahead."""
-    led, given = run.ledger, run.bundles.rank
+    led, given = run.ledger, run.bundles.rank[: run.fixed.workload.n_flows]
     if not run.ahead:
         return given
     sends = ~np.isnan(led.start[: len(given)]) & (led.local == 0) & (led.size > 0)
@@ -412,7 +441,7 @@ def _classes(run: _Run) -> Ints:
 def _outcome(run: _Run, wall: float) -> Outcome:
     led, bun = run.ledger, run.bundles
     n = run.fixed.workload.n_flows
-    bundles.settle_left(bun, books.sweep(led))
+    bundles.settle_left(bun, np.append(books.sweep(led), _parcels(run)))
     routes: Routes = run.fixed.routes
     link_bytes = np.zeros(len(run.fabric.capacity))
     hops = np.diff(routes.indptr)

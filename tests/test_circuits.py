@@ -24,6 +24,8 @@ def test_every_scheduler_keeps_the_contract(name):
     check_circuits(make(Spec(name)), seed=1)
     if "hops" in {each.name for each in dataclasses.fields(CIRCUITS[name])}:
         check_circuits(make(Spec(name, {"hops": 3})), seed=2)
+    if name == "rotor":
+        check_circuits(make(Spec(name, {"without_circuit": "relay"})), seed=3)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ def check_circuits(circuits: Circuits, *, seed: int = 0) -> None:
     parameters = getattr(circuits, "__dataclass_params__", None)
     if not (is_dataclass(circuits) and parameters is not None and parameters.frozen):
         raise PolicyError(f"circuits {circuits.name}: must be a frozen dataclass, its fields its parameters")
-    if circuits.without_circuit not in ("eps", "wait") or circuits.hops < 1:
-        raise PolicyError(f"circuits {circuits.name}: without_circuit is eps or wait, hops 1 or more")
+    if circuits.without_circuit not in ("eps", "wait", "relay") or circuits.hops < 1:
+        raise PolicyError(f"circuits {circuits.name}: without_circuit is eps, wait or relay, hops 1 or more")
     rng = np.random.default_rng(seed)
     views, plans = [], []
     for _ in range(24):

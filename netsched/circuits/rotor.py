@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -27,13 +27,15 @@ class Rotor:
     for nine tenths of the time.
 
     With `hops` of 2 or more a flow without a direct circuit takes several that are up together, as Opera's
-    low-latency traffic does. RotorLB's other kind of detour, which keeps bytes at the rack in between until
-    its next circuit comes, needs buffers that neither engine has: not here.
+    low-latency traffic does. With `without_circuit: relay` it takes two that are up one after the other, as
+    RotorLB has it (RotorNet, section 4): what a circuit has left goes to other ends' bytes, kept by the end
+    that it leads to until its own circuit comes up. An end keeps for each other at most what two slots
+    carry, on behalf of all third ones (as in the code of Opera's authors). Only the simulator has buffers.
     """
 
     slot: Duration = 0.0
     hops: int = 1
-    without_circuit: Literal["eps", "wait"] = "eps"
+    without_circuit: Literal["eps", "wait", "relay"] = "eps"
 
     name: ClassVar[str] = "rotor"
     events: ClassVar[Event] = Event.NONE
@@ -49,7 +51,11 @@ class Rotor:
         ahead = slot * max((math.ceil((len(p.ends) - 1) / len(p.switches)) for p in each), default=1)
         end = (math.floor(view.now / slot * (1 + _SAME) + _SAME) * slot) + ahead - view.now
         parts = [(plane, turns(plane, view.now, slot, end)) for plane in each if len(plane.ends) > 1]
-        return assemble(view, parts, end)
+        plan = assemble(view, parts, end)
+        if self.without_circuit != "relay":
+            return plan
+        lit = [plane.rate * max(slot - plane.delay, 0.0) for plane, _ in parts]
+        return replace(plan, slot_bytes=min(lit, default=0.0))
 
 
 def turns(plane: Plane, now: float, slot: float, span: float) -> Steps:

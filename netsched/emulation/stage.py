@@ -69,7 +69,7 @@ def perform(channel: Channel, request: Message) -> Message:
     built = scenarios.build(scenario)
     ready = built.ready[request.body["position"]]
     policy, workload = ready.policy, ready.workload
-    emulation, queues = refuse_impossible(scenario, workload)
+    emulation, queues = refuse_impossible(scenario, workload, ready.circuits)
     scheduling = machine.go_first()
     per_pair = scenario.transport.connections is Connections.PER_PAIR
     with emulated_network(
@@ -108,7 +108,9 @@ def perform(channel: Channel, request: Message) -> Message:
         return _run(channel, cast, net, play, scenario.horizon, reached)
 
 
-def refuse_impossible(scenario: Scenario, workload: Workload) -> tuple[Emulation, int]:
+def refuse_impossible(
+    scenario: Scenario, workload: Workload, circuits: Circuits | None
+) -> tuple[Emulation, int]:
     """The emulation section and the number of classes. EmulationError for what a real network cannot do."""
     emulation = scenario.emulation
     if emulation is None:
@@ -118,6 +120,11 @@ def refuse_impossible(scenario: Scenario, workload: Workload) -> tuple[Emulation
     if scenario.queues is None:
         raise EmulationError(
             f"{scenario.path}: queues: unlimited cannot be emulated: a port has 1 to 8 priority classes"
+        )
+    if circuits is not None and circuits.without_circuit == "relay":
+        raise EmulationError(
+            f"{scenario.path}: circuits.{circuits.name}.without_circuit: relay cannot be emulated: no rack's "
+            "switch here keeps bytes until a circuit comes: write wait or eps, or run it on the simulator"
         )
     turned = int(np.count_nonzero(workload.flows.src == workload.flows.dst)) if workload.hairpin else 0
     if turned:

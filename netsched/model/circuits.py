@@ -63,21 +63,25 @@ class CircuitView:
 class CircuitPlan:
     """Matchings of all optical switches, K steps one after the other; the last one stays.
 
-    out        (K, S, E) as `CircuitView.out`: no end is reached twice over one switch. K = 0: change nothing
-    hold       (K,) seconds from the command of a step to that of the next, the dark time included
-    review_in  ask again within so many seconds, inf for "when something happens"
+    out          (K, S, E) as `CircuitView.out`: no end is reached twice over one switch. K = 0: no change
+    hold         (K,) seconds from the command of a step to that of the next, the dark time included
+    review_in    ask again within so many seconds, inf for "when something happens"
+    slot_bytes   what a circuit carries until it goes; more is not sent ahead over it. 0 but for "relay"
     """
 
     out: Ints
     hold: Floats
     review_in: float = float("inf")
+    slot_bytes: float = 0.0
 
 
 class Circuits(Protocol):
     """A circuit scheduler: a pure function from view to plan. Its fields are its parameters.
 
     events           what concerns it, besides its reviews: it is not called for anything else
-    without_circuit  "eps": a flow without a circuit takes the packet switches; "wait": it waits for one
+    without_circuit  "eps": a flow without a circuit takes the packet switches; "wait": it waits for one;
+                     "relay": it waits, and bytes of it go ahead over circuits that have nothing better to do
+                     to ends that keep them until their own circuit to where they go comes up
     hops             most circuits that a flow may take in a row
     """
 
