@@ -10,13 +10,12 @@ import contextlib
 import errno
 import os
 import socket
-import struct
 from typing import Final
 
+from hostagent import peers
 from netsched.errors import NetschedError
 
 NAME: Final = "\0netsched-agent/queues"
-_CRED: Final = struct.Struct("=iII")
 
 
 class ClaimedError(NetschedError):
@@ -55,8 +54,8 @@ def holder() -> tuple[int, int]:
             sock.connect(NAME)
         except OSError:
             return 0, -1
-        pid, uid, _ = _CRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size))
-        return int(pid), int(uid)
+        found = peers.of(sock)
+        return found.pid, found.uid
 
 
 def is_ours(uid: int) -> bool:

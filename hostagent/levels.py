@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hostagent import bpf, cgroups, ladder, retro
+from hostagent import bpf, cgroups, ladder, peers, retro
 from hostagent.cgroups import Cgroup
 from hostagent.nftmarks import NftMarks
 from netsched import marking
@@ -42,7 +42,7 @@ _TRIES: Final[Mapping[str, tuple[Callable[[], None], str, str]]] = {
 
 
 def probe() -> tuple[Capability, ...]:
-    """Every level but those that any process has."""
+    """Every level but those that any process has, and what tells who asks."""
     found = []
     for level, (attempt, option, needed) in _TRIES.items():
         try:
@@ -51,4 +51,15 @@ def probe() -> tuple[Capability, ...]:
         except (NetschedError, OSError) as error:
             why = str(error)
         found.append(Capability(f"ladder {level}", not why, option, needed, _COST, why))
-    return tuple(found)
+    return (*found, _peer_handle())
+
+
+def _peer_handle() -> Capability:
+    try:
+        peers.check()
+        why = ""
+    except NetschedError as error:
+        why = str(error)
+    needed = "telling a job's process from a later one with its number"
+    cost = "status and restore name the process number of the time of connecting (SO_PEERCRED)"
+    return Capability("peer pidfd", not why, "SO_PEERPIDFD, Linux 6.5", needed, cost, why)

@@ -14,16 +14,16 @@ import logging
 import os
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hostagent import logs, protocol
+from hostagent import logs, peers, protocol
 from hostagent.closing import Closer
 from hostagent.listening import listen
+from hostagent.peers import Peer
 from hostagent.protocol import MAX_FDS, MAX_PACKET, BadRequest, Message
 from hostagent.quota import Pace, Quota, cost_of
 
@@ -34,16 +34,6 @@ _REST_S: Final = 1.0
 """How long no connection is taken after the kernel could give none; and between two lines about refusals."""
 _CLOSING_S: Final = 0.02
 """How long a user's packets wait at a time while what he passed before is still closing."""
-_CRED: Final = struct.Struct("=iII")
-
-
-@dataclass(frozen=True)
-class Peer:
-    """Who is at the other end, by the kernel's word."""
-
-    pid: int
-    uid: int
-    gid: int
 
 
 @dataclass
@@ -57,6 +47,11 @@ class Connection:
     leases: set[int] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     heard: float = field(default_factory=time.monotonic)
+
+    @property
+    def pid(self) -> int:
+        """The process that connected; 0 if it has ended and left the connection to another."""
+        return peers.pid_now(self.sock, self.peer)
 
 
 Answer = Callable[[Connection, Message, Sequence[int]], Message]
@@ -166,7 +161,7 @@ class Server:
                 self._rest(self._listener, _REST_S)
             return False
         sock.setblocking(False)
-        peer = Peer(*_CRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size)))
+        peer = peers.of(sock)
         refusal = None
         if not self._admit(peer.uid):
             refusal = BadRequest("refused", f"user {peer.uid} may not use this agent: see api.allow")

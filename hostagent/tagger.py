@@ -98,7 +98,7 @@ class Tagger:
                 count[record.job, record.uid] = count.get((record.job, record.uid), 0) + 1
         pids: dict[tuple[str, int], list[int]] = {}
         for client in connections:
-            pids.setdefault((client.job, client.peer.uid), []).append(client.peer.pid)
+            pids.setdefault((client.job, client.peer.uid), []).append(client.pid)
         return [
             {"job": job, "uid": uid, "sockets": sockets, "pids": pids.get((job, uid), [])[:_SHOWN]}
             for (job, uid), sockets in sorted(count.items())

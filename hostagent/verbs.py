@@ -156,7 +156,7 @@ class Verbs:
     def _status(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         uid = connection.peer.uid
         mine = [c for c in self._connections() if self._rules(uid) or c.peer.uid == uid]
-        clients = [{"pid": c.peer.pid, "uid": c.peer.uid, "job": c.job} for c in mine[:_SHOWN]]
+        clients = [{"pid": c.pid, "uid": c.peer.uid, "job": c.job} for c in mine[:_SHOWN]]
         return self.status() | {"clients": clients}
 
     def _explain(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
