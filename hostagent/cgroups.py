@@ -6,6 +6,7 @@ deleted and made anew under the same name is another one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,3 +61,12 @@ def find(name: str) -> Cgroup:
 def open_folder(group: Cgroup) -> int:
     """A descriptor of the group's folder, to attach a program to."""
     return os.open(group.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def processes(group: Cgroup) -> list[int]:
+    """The numbers of the processes in a group and the groups below it, as far as they are there."""
+    found: list[int] = []
+    for path in [group.path, *group.path.rglob("*/")]:
+        with contextlib.suppress(OSError):
+            found += map(int, (path / "cgroup.procs").read_text().split())
+    return found

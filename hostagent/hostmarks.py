@@ -10,11 +10,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hostagent import bpf, cgroups, ladder, logs, sockdiag
+from hostagent import bpf, cgroups, ladder, logs, sockdiag, undo
 from hostagent.cgroups import Cgroup
 from hostagent.nftmarks import TABLE, NftMarks
 from netsched import marking
@@ -200,6 +200,28 @@ class HostMarks:
             _LOG.error("marks not removed", extra=logs.fields({"error": str(error)}))
             return [f"table {TABLE}"]
         return []
+
+    def put_back(self, known: Callable[[int], bool], close: Callable[[Sequence[int]], None]) -> None:
+        """Take the program's marks off the groups' sockets, but for those that `known` has by cookie.
+
+        An nft rule marks packets and leaves sockets as they are.
+        """
+        if self.level == ladder.CGROUP_BPF:
+            for group, cls in self.groups:
+                dscp = marking.dscp_of(cls, self.config.queues)
+                undo.unmark(cgroups.processes(group), dscp, known, close)
+
+    def still_marked(self, known: Callable[[int], bool]) -> list[dict[str, Any]]:
+        """Sockets of this namespace that the program's mark is still on, by group and user."""
+        if self.level != ladder.CGROUP_BPF:
+            return []
+        count: dict[tuple[str, int], int] = {}
+        for one in sockdiag.sockets():
+            by = None if known(one.cookie) else self.of_socket(one)
+            if by is not None and by.dscp:
+                key = f"control group {by.cgroup}", one.uid
+                count[key] = count.get(key, 0) + 1
+        return [{"job": job, "uid": uid, "sockets": n, "pids": []} for (job, uid), n in sorted(count.items())]
 
     def close(self) -> None:
         """Let go of the programs, which ends them."""

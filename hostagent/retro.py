@@ -44,7 +44,7 @@ def sockets_of(
     try:
         ask()
         for number in _socket_numbers(pid):
-            fd = _get(handle, pid, number)
+            fd = take(handle, pid, number)
             if fd is not None:
                 got.append(fd)
         yield [fd for fd in got if _is_live_tcp(fd)]
@@ -58,7 +58,7 @@ def check() -> None:
     handle = os.pidfd_open(os.getpid())
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
-            fd = _get(handle, os.getpid(), own.fileno())
+            fd = take(handle, os.getpid(), own.fileno())
         if fd is None:
             raise CapabilityError("pidfd: this kernel gave no descriptor by pidfd_getfd")
         os.close(fd)
@@ -105,7 +105,7 @@ def _socket_numbers(pid: int) -> list[int]:
     return numbers[:_MAX_SOCKETS]
 
 
-def _get(handle: int, pid: int, number: int) -> int | None:
+def take(handle: int, pid: int, number: int) -> int | None:
     """Our descriptor of theirs, None if they have closed it meanwhile."""
     fd = int(ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, handle, number, 0))
     if fd >= 0:

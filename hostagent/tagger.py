@@ -6,6 +6,7 @@ get around another's.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,6 +17,7 @@ from hostagent.ledger import Ledger, Record
 from hostagent.metrics import Counts
 from hostagent.protocol import BadRequest, Message, Tagged
 from hostagent.server import Connection
+from hostagent.undo import Before
 from netsched import marking
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Tagger:
         self._rules = rules
         self._quota = config.api.limits.quota()
         self._closer = Closer()
+        self._before = Before()
         self._next_list: dict[int, float] = {}
 
     def tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
@@ -82,6 +85,21 @@ class Tagger:
         for one, cls in found:
             dscp = marking.dscp_of(cls, self.config.queues)
             self.ledger.note(Record(one.cookie, True, one.uid, "", cls, dscp, ladder.NFT_TUPLE))
+
+    def put_back(self, connections: Sequence[Connection]) -> None:
+        """Give sockets their earlier marks back where no client does it: level pidfd's, and of jobs gone."""
+        clients = {(client.job, client.peer.uid) for client in connections}
+        wanted = [
+            record.cookie
+            for record in self.ledger.records()
+            if record.level == ladder.PIDFD or (record.job, record.uid) not in clients
+        ]
+        for cookie in self._before.put_back(wanted, self.close):
+            self.ledger.forget(cookie)
+
+    def close(self, fds: Sequence[int]) -> None:
+        """Close descriptors that were fetched for the agent itself."""
+        self._closer.close(fds, os.geteuid())
 
     def still_marked(self, connections: Sequence[Connection]) -> list[Message]:
         """Jobs' own sockets that carry a mark of ours now, by job and user; the kernel's word if it has one.
@@ -145,6 +163,7 @@ class Tagger:
         known = [_identify(self.ledger, fd) for fd in fds]
         self._check_room(connection, [one[0] for one in known if one is not None])
         dscp = marking.dscp_of(cls, self.config.queues)
+        self._note_before(fds, known)
         begin = time.perf_counter()
         results = self._mark(fds, dscp, group, even_busy)
         self._counts.tag_time.add(time.perf_counter() - begin)
@@ -230,11 +249,18 @@ class Tagger:
         with retro.sockets_of(pid, of_user, lambda: self.check_may_list(uid), close) as fds:
             known = [_identify(self.ledger, fd) for fd in fds]
             self._check_room(connection, [one[0] for one in known if one is not None])
+            self._note_before(fds, known)
             results = self._mark(fds, dscp, group, even_busy)
         self._remember_all(connection, known, cls, group, results, ladder.PIDFD)
         return results
 
     # -------------------------------------------------------------- what they share
+
+    def _note_before(self, fds: Sequence[int], known: Sequence[tuple[int, bool] | None]) -> None:
+        if self.config.mode != "observe":
+            for fd, one in zip(fds, known, strict=True):
+                if one is not None:
+                    self._before.note(one[0], fd, self.ledger.get(one[0]) is not None)
 
     def _mark(self, fds: Sequence[int], dscp: int, group: str, even_busy: bool) -> list[Tagged]:
         if self.config.mode == "observe":

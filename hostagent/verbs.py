@@ -205,9 +205,17 @@ class Verbs:
             given += [] if failed else [one for one in self.bands.names if not self._was_restored]
             left += failed
         self._was_restored = True
-        left += [] if self.host is None else self.host.restore()
-        marked = self.tagger.still_marked(self._connections())
+        clients = self._connections()
+        self.tagger.put_back(clients)
+        marked = self.tagger.still_marked(clients)
+        if self.host is not None:
+            left += self.host.restore()
+            self.host.put_back(self._is_known, self.tagger.close)
+            marked += self.host.still_marked(self._is_known)
         return {"state": self.state, "interfaces": given, "failed": left, "marked": marked}
+
+    def _is_known(self, cookie: int) -> bool:
+        return self.ledger.get(cookie) is not None
 
     def _unmarked(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
         """A client has given sockets their earlier marks back. It can only be believed of its own user's."""

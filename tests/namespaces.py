@@ -61,6 +61,17 @@ class Space:
         self._holder.stdout.close()
 
 
+class Bounded:
+    """Where programs run without one right, such as "sys_ptrace"."""
+
+    def __init__(self, lacking: str) -> None:
+        self.lacking = lacking
+
+    def argv(self, *argv: str) -> list[str]:
+        without = f"-{self.lacking}"
+        return ["setpriv", "--bounding-set", without, "--inh-caps", without, *argv]
+
+
 @contextlib.contextmanager
 def space() -> Iterator[Space]:
     made = Space()

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from agent_pages import AGENT
-from namespaces import with_ports
+from namespaces import Bounded, with_ports
 from test_agent_leaving import WITH_PAGES, everything
 from test_hostagent import BASE, ROOT, agent, command, connection, wait_for
 from users import allowing, connect, drain, fill, place, tos
@@ -146,8 +146,10 @@ def test_after_restore_every_socket_has_the_options_that_it_had_before(tmp_path)
     assert [tagging.marks(sock) for sock in (near, far)] == [None, None]
 
 
-def test_marks_whose_client_has_gone_are_named_and_waited_for_no_longer_than_asked(tmp_path):
-    with connection() as (near, _), agent(tmp_path, BASE) as (path, _):
+@pytest.mark.root
+def test_marks_that_nobody_may_take_back_are_named_and_waited_for_no_longer_than_asked(tmp_path):
+    # Without the right to trace processes the agent cannot reach the sockets of a job whose client has gone.
+    with connection() as (near, _), agent(tmp_path, BASE, Bounded("sys_ptrace")) as (path, _):
         with client.connect(path, job="gone", strict=True, timeout=5) as us:
             us.tag([near], 0)
         code, text = restore(path, "--wait", "300ms")
@@ -155,6 +157,7 @@ def test_marks_whose_client_has_gone_are_named_and_waited_for_no_longer_than_ask
         assert json.loads(restore(path, "--json")[1])["marked"] == [
             {"job": "gone", "uid": 0, "sockets": 1, "pids": []}
         ]
+        assert tos(near) >> 2 == 40
         near.close()
         assert restore(path)[0] == 0
         assert "--wait: 'soon'" in command(*AGENT, "restore", "--socket", path, "--wait", "soon").stderr

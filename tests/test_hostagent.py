@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from namespaces import Space, with_ports
+from namespaces import Bounded, Space, with_ports
 
 from hostagent import client, protocol, tagging
 from hostagent.client import AgentError
@@ -25,7 +25,7 @@ BASE = {"version": 1, "mode": "mark"}
 
 
 @contextlib.contextmanager
-def agent(tmp_path: Path, config: dict, where: Space | None = None):
+def agent(tmp_path: Path, config: dict, where: Space | Bounded | None = None):
     """A running agent; yields (path of its socket, its process)."""
     path = str(tmp_path / "agent.sock")
     file = tmp_path / "agent.yaml"
