@@ -98,3 +98,15 @@ def test_the_newcomers_policy_is_short_and_the_page_says_what_the_check_does(fol
     )
     assert done.returncode == 1
     assert done.stderr.split() == re.search(r"^    error: .*?\n\n", page.read_text(), re.S | re.M)[0].split()
+
+
+def test_every_test_that_a_page_names_is_there():
+    there = {
+        name
+        for file in (ROOT / "tests").glob("test_*.py")
+        for name in re.findall(r"^ *def (test_\w+)", file.read_text(), re.MULTILINE)
+    }
+    pages = [*PAGES, *sorted((ROOT / "hostagent" / "deploy").iterdir()), *ROOT.glob("p4/*.md")]
+    named = {page.name: set(re.findall(r"\b(test_\w+)\b(?!\.py)", page.read_text())) for page in pages}
+    assert len(named["agent.md"]) > 40
+    assert {page: names - there for page, names in named.items() if names - there} == {}

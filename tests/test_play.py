@@ -20,11 +20,13 @@ from result_cases import star
 from sim_cases import PER_FLOW, Case, GlobalTable, Table
 
 from netsched import ledger as books
+from netsched import policies
 from netsched.control import Cadence
 from netsched.emulation import play as realtime
 from netsched.emulation import wire
+from netsched.emulation.stage import decided_by
 from netsched.errors import EmulationError, PolicyError
-from netsched.model import Control, Event, Plan, Policy, View, Workload
+from netsched.model import Control, Event, Plan, Policy, Spec, View, Workload
 from netsched.observe import static
 from netsched.reports import reports_for
 from netsched.routes import route
@@ -372,3 +374,10 @@ def test_a_run_in_which_no_byte_moves_is_given_up(stand, monkeypatch):
     stand.seconds = {0: 10.0, 1: 10.0}
     with pytest.raises(EmulationError, match="no byte arrived for 0 s while 2 flows were active"):
         perform(stand, two_flows(), Table())
+
+
+def test_the_result_says_whose_word_the_classes_were():
+    assert decided_by(policies.make(Spec("geryon", {}))).startswith(
+        "conductor, once for each flow when it is"
+    )
+    assert decided_by(policies.make(Spec("sebf", {}))) == "conductor, in the coordinator's stead"

@@ -316,6 +316,13 @@ def _mean_stage_s(play: realtime.Play) -> float:
     return float(took.mean()) if len(took) else 0.0
 
 
+def decided_by(policy: Policy) -> str:
+    """Whose word the classes of flows were: never an agent's, which would take a millisecond for each flow."""
+    if policy.local:
+        return "conductor, once for each flow when it is released, as the flow's host would"
+    return "conductor, in the coordinator's stead"
+
+
 def _outcome(
     play: realtime.Play,
     cast: Cast,
@@ -337,6 +344,7 @@ def _outcome(
             "mechanisms": {
                 **net.mechanisms,
                 "queues": f"{cast.queues} DSCP classes per port",
+                "decisions": decided_by(play.policy),
                 "marking": "netsched-agent, IP_TOS and SO_PRIORITY by SCM_RIGHTS, before the first byte",
                 "acknowledgements": "DSCP 44, in the queue of class 0",
                 "reserves": "none: classes give order, not rates; sebf books none, other plans are refused",
