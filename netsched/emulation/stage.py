@@ -317,7 +317,7 @@ def _mean_stage_s(play: realtime.Play) -> float:
 
 
 def decided_by(policy: Policy) -> str:
-    """Whose word the classes of flows were: never an agent's, which would take a millisecond for each flow."""
+    """Whose word the classes were: never an agent's, which would take a millisecond for each flow."""
     if policy.local:
         return "conductor, once for each flow when it is released, as the flow's host would"
     return "conductor, in the coordinator's stead"
