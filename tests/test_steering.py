@@ -145,6 +145,16 @@ def test_crux_keeps_jobs_apart_that_hashing_may_bring_together(transport, jobs):
     assert outcome.flow_finish[jobs:].tolist() == pytest.approx([2.0, 2.0], rel=1e-12)
 
 
+@BOTH
+def test_crux_sends_a_newcomer_where_nobody_is_under_way(transport):
+    # The first job chooses first, but comes when the second one is under way on a spine that it keeps.
+    case = Case(4)
+    case.coflow((1, 3, 2.0), at=1.0)
+    case.coflow((0, 2, 4.0))
+    outcome = run(case.build(), FABRIC, Crux(), transport=transport)
+    assert outcome.flow_finish.tolist() == pytest.approx([3.0, 4.0], rel=1e-12)
+
+
 def test_crux_leaves_paths_alone_where_the_engine_cannot_choose_them():
     seen: list[View] = []
 

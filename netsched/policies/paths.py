@@ -35,7 +35,7 @@ def least_loaded(view: View, ways: Ways, job: Ints, first: Ints, load: Floats) -
     started[member[under_way]] = under_way
     on = np.zeros(len(view.capacity))
     chosen = np.zeros(n_pairs, np.int64)
-    for i in range(n_pairs):
+    for i in np.argsort(started < 0, kind="stable").tolist():
         options = [links[indptr[k] : indptr[k + 1]] for k in range(i * n_paths, (i + 1) * n_paths)]
         if started[i] >= 0:
             row = started[i]
