@@ -23,8 +23,21 @@ FOLDER: Final = "claims"
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Measure = Literal[
-    "step", "stage", "coflow", "job", "job_p95", "early", "flow", "urgent_flow", "utilisation", "makespan"
+    "step",
+    "stage",
+    "coflow",
+    "job",
+    "job_p95",
+    "waiting",
+    "execution",
+    "early",
+    "flow",
+    "urgent_flow",
+    "utilisation",
+    "makespan",
 ]
+OF_JOBS: Final = ("job", "job_p95", "waiting", "execution")
+"""Measures that may be of some jobs only."""
 
 
 class _Section(BaseModel):
@@ -32,9 +45,13 @@ class _Section(BaseModel):
 
 
 class Side(_Section):
-    """One of the two runs of a claim: a policy as the scenario or the registry has it, and `--set` values."""
+    """One of the two runs of a claim: a policy as the scenario or the registry has it, and `--set` values.
+
+    `placement` likewise (default: jobs where and when the scenario says).
+    """
 
     policy: Text
+    placement: Text | None = None
     set: tuple[Text, ...] = ()
 
 
@@ -61,7 +78,8 @@ class Published(_Section):
 class Claim(_Section):
     """`variants` are names of the file's variants (default: all). `why`: why ours is outside, if it is.
 
-    `share`: of measure `early`, the share of a job's iterations that is its early stage.
+    `share`: of measure `early`, the share of a job's iterations that is its early stage. `jobs`: of a measure
+    of jobs, the names of those that count (default: all).
     """
 
     what: Text
@@ -72,13 +90,28 @@ class Claim(_Section):
     baseline: Side
     variants: tuple[Text, ...] | None = None
     share: Annotated[float, Field(gt=0, le=1)] | None = None
+    jobs: Annotated[tuple[Text, ...], Field(min_length=1)] | None = None
     why: Text | None = None
 
     @model_validator(mode="after")
     def _share_where_needed(self) -> Claim:
         if (self.measure == "early") != (self.share is not None):
             raise ValueError("share goes with measure: early, and only with it")
+        if self.jobs is not None and self.measure not in OF_JOBS:
+            raise ValueError(f"jobs goes with measure: {', '.join(OF_JOBS)}, and only with these")
         return self
+
+
+class Ablations(_Section):
+    """Values of parameters that no paper fixes, each put in the place of the system's in the first claim.
+
+    The system is its placement where it has one, else its policy. `variant`: of the file (default: the
+    claim's first). `note`: what to know when reading the figures.
+    """
+
+    variant: Text | None = None
+    values: Annotated[tuple[Annotated[dict[Text, Any], Field(min_length=1)], ...], Field(min_length=1)]
+    note: Text | None = None
 
 
 class Claims(_Section):
@@ -92,11 +125,13 @@ class Claims(_Section):
     inferred: Text
     variants: Annotated[dict[Text, tuple[Text, ...]], Field(min_length=1)]
     claims: Annotated[tuple[Claim, ...], Field(min_length=1)]
+    ablations: Ablations | None = None
 
     @model_validator(mode="after")
     def _variants_exist(self) -> Claims:
-        for claim in self.claims:
-            for name in claim.variants or ():
+        ablated = None if self.ablations is None else self.ablations.variant
+        for named in (*(claim.variants or () for claim in self.claims), (ablated,) if ablated else ()):
+            for name in named:
                 if name not in self.variants:
                     raise ValueError(f"no variant is called {name!r}: {nearest(name, self.variants)}")
         return self
@@ -105,6 +140,12 @@ class Claims(_Section):
         """The variants in which a claim is measured, by name."""
         names = self.variants if claim.variants is None else claim.variants
         return {name: self.variants[name] for name in names}
+
+    @property
+    def ablated_in(self) -> str:
+        """The variant in which other values of parameters are tried for the first claim."""
+        named = None if self.ablations is None else self.ablations.variant
+        return named or next(iter(self.of(self.claims[0])))
 
 
 @dataclass(frozen=True)

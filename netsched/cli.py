@@ -197,7 +197,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
     laboratory = Laboratory(_say)
     chosen = systems(Path(arguments.scenarios), tuple(arguments.name))
-    measured = [(system, laboratory.measure(system)) for system in chosen]
+    measured = [(each, laboratory.measure(each), laboratory.ablate(each)) for each in chosen]
     if arguments.name and not arguments.out:
         print("\n".join(section(*each) for each in measured), end="")
         return OK

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
 from netsched import metrics
 from netsched.claims import Claim, Measure, Published, Side, System
 from netsched.errors import ScenarioError
-from netsched.model import Floats, Ints, Outcome, Standing, TaskKind, Workload
-from netsched.runner import ENGINES, with_policies
+from netsched.hints import nearest
+from netsched.model import UNPLACED, Floats, Ints, Outcome, Scenario, Spec, Standing, TaskKind, Workload
+from netsched.placement.apply import WAIT
+from netsched.runner import ENGINES
 from netsched.scenario import build, load
 
 _DIGITS: Final = {"times": 2, "more": 1, "less": 1}
@@ -45,12 +49,17 @@ def side(published: Published, gain: float) -> str:
     return "above" if published.high is not None and gain > published.high else ""
 
 
+Run = tuple[Workload, Outcome]
+Changes = Mapping[str, Any]
+NO_CHANGES: Final[Changes] = MappingProxyType({})
+
+
 class Laboratory:
     """Runs sides of claims, each once: a baseline is often that of several claims."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self._say = say
-        self._ran: dict[tuple[Path, tuple[str, ...], str], tuple[Workload, Outcome]] = {}
+        self._ran: dict[tuple[Path, str], Run] = {}
 
     def measure(self, system: System) -> tuple[Finding, ...]:
         """All claims of a system. ScenarioError if a side names what is not there."""
@@ -59,13 +68,22 @@ class Laboratory:
             for claim in system.claims.claims
         )
 
-    def gain(self, system: System, claim: Claim, variant: str) -> float:
-        """What the claim's system gains over its baseline in one variant, in the published form, rounded."""
-        settings = system.claims.variants[variant]
-        ours, theirs = (
-            MEASURES[claim.measure](*self._run(system.scenario, settings, each), claim)
-            for each in (claim.system, claim.baseline)
-        )
+    def ablate(self, system: System) -> tuple[float, ...]:
+        """What the first claim gains as it stands and with each of the ablations' values; () without any."""
+        claims = system.claims
+        if claims.ablations is None:
+            return ()
+        tried: tuple[Changes, ...] = (NO_CHANGES, *claims.ablations.values)
+        return tuple(self.gain(system, claims.claims[0], claims.ablated_in, each) for each in tried)
+
+    def gain(self, system: System, claim: Claim, variant: str, changes: Changes = NO_CHANGES) -> float:
+        """What the claim's system gains over its baseline in one variant, in the published form, rounded.
+
+        `changes`: values of the system's parameters that differ from what the claim says.
+        """
+        settings, measured = system.claims.variants[variant], MEASURES[claim.measure]
+        ours = measured(*self._run(system.scenario, settings, claim.system, changes), claim)
+        theirs = measured(*self._run(system.scenario, settings, claim.baseline, NO_CHANGES), claim)
         if claim.measure in MORE_IS_BETTER:
             ours, theirs = theirs, ours
         form = claim.published.form
@@ -73,23 +91,42 @@ class Laboratory:
         digits = _DIGITS[form] if form == "times" else _DIGITS[form] + 2
         return round(value, digits)
 
-    def _run(self, path: Path, settings: tuple[str, ...], asked: Side) -> tuple[Workload, Outcome]:
-        key = path, (*settings, *asked.set), asked.policy
+    def _run(self, path: Path, settings: tuple[str, ...], asked: Side, changes: Changes) -> Run:
+        scenario = _only(path, (*settings, *asked.set), asked, changes)
+        key = path, json.dumps(scenario.source, sort_keys=True, default=str)
         if key not in self._ran:
-            self._say(" ".join((path.stem, asked.policy, *key[1])))
-            scenario = load(path, key[1])
-            if asked.policy not in [scheme.label for scheme in scenario.schemes]:
-                scenario = with_policies(scenario, [asked.policy])
-            labels = [scheme.label for scheme in scenario.schemes]
-            if len(labels) > 1 and asked.policy not in labels:
-                raise ScenarioError(f"{path}: {asked.policy} is one of {', '.join(labels)}: name one of them")
-            position = labels.index(asked.policy) if asked.policy in labels else 0
+            (scheme,) = scenario.schemes
+            self._say(" ".join((path.stem, scheme.label, *settings, *asked.set)))
             built = build(scenario)
-            outcome = ENGINES["sim"].run(scenario, built, position, _silent, Path())
+            outcome = ENGINES["sim"].run(scenario, built, 0, _silent, Path())
             if np.isnan(outcome.flow_finish).any():
-                raise ScenarioError(f"{path}: {asked.policy} did not end before the horizon: leave it out")
-            self._ran[key] = built.ready[position].workload, outcome
+                raise ScenarioError(f"{path}: {scheme.label} did not end before the horizon: leave it out")
+            self._ran[key] = built.ready[0].workload, outcome
         return self._ran[key]
+
+
+def _only(path: Path, settings: tuple[str, ...], asked: Side, changes: Changes) -> Scenario:
+    """The scenario with the one scheme that is asked for, `changes` in its placement or else its policy."""
+    scenario = load(path, settings)
+    policy = _named(scenario.policies, asked.policy)
+    placement = UNPLACED if asked.placement is None else _named(scenario.placements, asked.placement)
+    if asked.placement is None:
+        policy = Spec(policy.name, {**policy.params, **changes})
+    else:
+        placement = Spec(placement.name, {**placement.params, **changes})
+    chosen = {"policies": policy, "placement": placement}
+    only = [f"{key}={json.dumps([{spec.name: dict(spec.params)}])}" for key, spec in chosen.items()]
+    scenario = load(path, [*settings, *only])
+    if len(scenario.schemes) != 1:
+        labels = ", ".join(scheme.label for scheme in scenario.schemes)
+        raise ScenarioError(f"{path}: {asked.policy} is one of {labels}: claims choose no circuits")
+    return scenario
+
+
+def _named(specs: Sequence[Spec], name: str) -> Spec:
+    """The scenario's entry of that label, else of that name, else the plug-in with its defaults."""
+    by_label = [spec for spec in specs if spec.label == name]
+    return (by_label or [spec for spec in specs if spec.name == name] or [Spec(name)])[0]
 
 
 def _silent(_: Standing) -> None:
@@ -139,6 +176,28 @@ def _urgent_flow(workload: Workload, outcome: Outcome, _: Claim) -> float:
     return float((outcome.flow_finish - outcome.flow_release)[urgent].mean())
 
 
+def _of_jobs(workload: Workload, values: Floats, claim: Claim) -> Floats:
+    """The values (one per job) of the claim's jobs, of all if it names none."""
+    names = workload.jobs.name
+    for name in claim.jobs or ():
+        if name not in names:
+            raise ScenarioError(f"reproduce: no job is called {name!r}: {nearest(name, names)}")
+    return values[[claim.jobs is None or name in claim.jobs for name in names]]
+
+
+def _job(workload: Workload, outcome: Outcome, claim: Claim) -> Floats:
+    """Seconds from arrival to end of each job."""
+    return _of_jobs(workload, metrics.jobs(workload, outcome)["jct"], claim)
+
+
+def _waiting(workload: Workload, outcome: Outcome, claim: Claim) -> Floats:
+    """Seconds from each job's arrival until a placement let it begin."""
+    tasks, begin = workload.tasks, workload.jobs.arrival.copy()
+    waits = np.array([label == WAIT for label in tasks.label])
+    begin[tasks.job[waits]] = outcome.task_finish[waits]
+    return _of_jobs(workload, begin - workload.jobs.arrival, claim)
+
+
 def _utilisation(workload: Workload, outcome: Outcome, _: Claim) -> float:
     """Share of the time from the first arrival to the last end in which hosts that compute do."""
     tasks = workload.tasks
@@ -155,8 +214,10 @@ MEASURES: Final[Mapping[Measure, Callable[[Workload, Outcome, Claim], float]]] =
     "step": _step,
     "stage": lambda w, o, _: float(metrics.stages(w, o)["completion_time"].mean()),
     "coflow": lambda w, o, _: float(metrics.coflows(w, o)["cct"].mean()),
-    "job": lambda w, o, _: float(metrics.jobs(w, o)["jct"].mean()),
-    "job_p95": lambda w, o, _: float(np.percentile(metrics.jobs(w, o)["jct"], 95)),
+    "job": lambda w, o, c: float(_job(w, o, c).mean()),
+    "job_p95": lambda w, o, c: float(np.percentile(_job(w, o, c), 95)),
+    "waiting": lambda w, o, c: float(_waiting(w, o, c).mean()),
+    "execution": lambda w, o, c: float((_job(w, o, c) - _waiting(w, o, c)).mean()),
     "early": _early,
     "flow": lambda w, o, _: float((o.flow_finish - o.flow_release).mean()),
     "urgent_flow": _urgent_flow,
@@ -173,6 +234,8 @@ NAMES: Final[Mapping[Measure, str]] = {
     "coflow": "mean coflow completion time",
     "job": "mean job completion time",
     "job_p95": "95th percentile of the job completion time",
+    "waiting": "mean time that jobs wait to begin",
+    "execution": "mean time from a job's begin to its end",
     "early": "mean time that jobs take for their early iterations",
     "flow": "mean flow completion time",
     "urgent_flow": "mean completion time of flows of the first 1/8 of the tensors",

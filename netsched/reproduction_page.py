@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from netsched.claims import Claim, Published, Side, System
+from netsched.claims import Ablations, Claim, Published, Side, System
 from netsched.reproduce import NAMES, Finding
 
 _HEAD = """\
@@ -18,6 +19,8 @@ adjusted to come near a published figure.
 
 *Inside* means: in the published range; for "up to", between no gain and the figure. A claim is measured in
 several variants (models, rates, slices), because papers often do not say in which one a figure was reached.
+Parameters that no paper fixes have defaults of ours: other values of them are tried for each system's first
+claim. They change what is measured, and count in no column of the table below.
 
 ```console
 $ netsched reproduce beamer
@@ -26,23 +29,27 @@ $ netsched reproduce beamer
 prints one system's part; without a name all are run (minutes) and this page is written.
 """
 
-Measured = Sequence[tuple[System, Sequence[Finding]]]
+_WIDEST: Final = 60
+"""Characters of a setting that is shown whole."""
+
+Measured = Sequence[tuple[System, Sequence[Finding], Sequence[float]]]
+"""Of each system its findings, and the gains with its ablations."""
 
 
 def page(measured: Measured) -> str:
     """The whole page in Markdown."""
     rows = ["| system | claims | figures measured | of them inside |", "|---|---|---|---|"]
-    for system, findings in measured:
+    for system, findings, _ in measured:
         figures = sum(len(finding.gains) for finding in findings)
         inside = figures - sum(len(finding.outside) for finding in findings)
         anchor = system.claims.title.lower().replace(" ", "-")
         rows.append(f"| [{system.claims.title}](#{anchor}) | {len(findings)} | {figures} | {inside} |")
     parts = [_HEAD, "\n".join(rows) + "\n"]
-    parts += [section(system, findings) for system, findings in measured]
+    parts += [section(*each) for each in measured]
     return "\n".join(parts)
 
 
-def section(system: System, findings: Sequence[Finding]) -> str:
+def section(system: System, findings: Sequence[Finding], ablated: Sequence[float]) -> str:
     """One system's part of the page."""
     claims = system.claims
     lines = [
@@ -57,6 +64,8 @@ def section(system: System, findings: Sequence[Finding]) -> str:
     ]
     for finding in findings:
         lines += [*_claim(system, finding), ""]
+    if claims.ablations is not None:
+        lines += [*_ablations(system, claims.ablations, ablated), ""]
     return "\n".join(lines)
 
 
@@ -64,13 +73,13 @@ def _claim(system: System, finding: Finding) -> list[str]:
     claim, outside = finding.claim, finding.outside
     lines = [
         f"**{claim.what}**: published {published(claim.published)} ({claim.source}). "
-        f"Measured: {NAMES[claim.measure]}, {_side(claim.system)} against {_side(claim.baseline)}.",
+        f"Measured: {_measured(claim)}, {_side(claim.system)} against {_side(claim.baseline)}.",
         "",
         "| variant | settings | measured | |",
         "|---|---|---|---|",
     ]
     for name, settings in system.claims.of(claim).items():
-        told = ", ".join(f"`{each}`" for each in settings) or "as the scenario"
+        told = ", ".join(_setting(each) for each in settings) or "as the scenario"
         where = f"**{outside[name]}**" if name in outside else "inside"
         lines.append(f"| {name} | {told} | {gain(claim, finding.gains[name])} | {where} |")
     if outside and claim.why:
@@ -78,8 +87,34 @@ def _claim(system: System, finding: Finding) -> list[str]:
     return lines
 
 
+def _measured(claim: Claim) -> str:
+    return NAMES[claim.measure] + (f" of {', '.join(claim.jobs)}" if claim.jobs else "")
+
+
+def _ablations(system: System, ablations: Ablations, ablated: Sequence[float]) -> list[str]:
+    claim = system.claims.claims[0]
+    told = [", ".join(f"`{name}={value}`" for name, value in each.items()) for each in ablations.values]
+    lines = [
+        f"Other values of its parameters, for the first claim, {system.claims.ablated_in}:",
+        "",
+        "| parameters | measured |",
+        "|---|---|",
+        *(
+            f"| {which} | {gain(claim, value)} |"
+            for which, value in zip(["as above", *told], ablated, strict=True)
+        ),
+    ]
+    return [*lines, "", ablations.note] if ablations.note else lines
+
+
+def _setting(text: str) -> str:
+    """A `--set` value in a table: of a long one its key, for the rest is in the file of claims."""
+    return f"`{text}`" if len(text) <= _WIDEST else f"another `{text.partition('=')[0]}` (see the claims)"
+
+
 def _side(side: Side) -> str:
-    return f"`{side.policy}`" + "".join(f" `--set {each}`" for each in side.set)
+    who = side.policy if side.placement is None else f"{side.policy} + {side.placement}"
+    return f"`{who}`" + "".join(f" `--set {each}`" for each in side.set)
 
 
 def gain(claim: Claim, value: float) -> str:

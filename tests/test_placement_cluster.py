@@ -56,6 +56,21 @@ def test_first_fit_waits_for_the_first_hosts():
     assert both.after == ((), (), ())
 
 
+def test_first_fit_moves_servers_to_where_few_compute():
+    network, here = LinkNetwork(5, {(0, 1): [0]}), (True, True, False, False)
+    jobs = [
+        alone("a", (3, 2, 4, 4), 1.0, (0.0, 0.5), duration=10.0, computes=here),
+        alone("b", (0, 1, 4, 4), 1.0, (0.0, 0.5), arrival=1.0, duration=5.0, computes=here),
+        alone("c", (0, 1, 2, 4, 4, 4), 1.0, (0.0, 0.5), arrival=20.0, computes=(True,) * 3 + (False,) * 3),
+    ]
+    placing = decide(FirstFit(servers="move"), cluster_of(network, *jobs), RNG)
+    # Host 4 computes for nobody, so it is none of theirs. a has 0 and 1, and 2 and 3 are free. b has these,
+    # so its servers join a's workers. c's workers leave one host: its other two servers go beside them.
+    assert [hosts.tolist() for hosts in placing.hosts] == [[0, 1, 2, 3], [2, 3, 0, 1], [0, 1, 2, 3, 0, 1]]
+    stayed = decide(FirstFit(), cluster_of(network, *jobs), RNG)
+    assert [hosts.tolist() for hosts in stayed.hosts] == [[0, 1, 4, 4], [2, 3, 4, 4], [0, 1, 2, 4, 4, 4]]
+
+
 # ------------------------------------------------------------------ Liquid
 
 

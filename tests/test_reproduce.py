@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
+from placement_cases import LinkNetwork, alone, cluster_of
 from result_cases import outcome, training
+from sim_cases import Case
 
-from netsched.claims import Claim, Published, System, systems
+from netsched.claims import OF_JOBS, Claim, Published, System, systems
 from netsched.cli import main
 from netsched.errors import ScenarioError
+from netsched.model import Placing
+from netsched.placement import PLACEMENTS
+from netsched.placement.apply import placed
+from netsched.policies import POLICIES
 from netsched.reproduce import MEASURES, NAMES, Finding, Laboratory, side
 from netsched.reproduction_page import gain, page, published, section
 
@@ -30,8 +37,8 @@ def value(text: str) -> float:
     return round((-number if text.endswith("more") else number) / 100, 3)
 
 
-def printed(system: System) -> list[Finding]:
-    """What the page says that was measured of a system."""
+def printed(system: System) -> tuple[list[Finding], list[float]]:
+    """What the page says that was measured of a system, and of it with other parameters."""
     (part,) = re.findall(
         rf"^## {re.escape(system.claims.title)}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.S | re.M
     )
@@ -39,26 +46,50 @@ def printed(system: System) -> list[Finding]:
         dict(re.findall(r"^\| ([^|]+?) \| [^|]+ \| ([^|]+?) \| [^|]+ \|$", block, re.M))
         for block in part.split("\n**")[1:]
     ]
-    return [
+    ablated = re.findall(r"^\| (?:as above|`[^|]+`) \| ([^|]+?) \|$", part, re.M)
+    findings = [
         Finding(claim, {name: value(table[name]) for name in system.claims.of(claim)})
         for claim, table in zip(system.claims.claims, tables, strict=True)
     ]
+    return findings, list(map(value, ablated))
 
 
 def test_the_page_is_what_the_claims_and_its_own_figures_make():
-    assert PAGE.read_text() == page([(system, printed(system)) for system in systems(PAPERS)])
+    assert PAGE.read_text() == page([(system, *printed(system)) for system in systems(PAPERS)])
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_the_figures_are_measured_again_to_the_digits_that_are_printed(name):
     (system,) = systems(PAPERS, (name,))
-    assert section(system, Laboratory().measure(system)) in PAGE.read_text()
+    laboratory = Laboratory()
+    assert section(system, laboratory.measure(system), laboratory.ablate(system)) in PAGE.read_text()
 
 
 def test_what_is_outside_is_explained_and_nothing_else():
     for system in systems(PAPERS):
-        for finding in printed(system):
+        for finding in printed(system)[0]:
             assert bool(finding.outside) == bool(finding.claim.why), (system.name, finding.claim.what)
+
+
+FIXED: dict[str, set[str]] = {
+    # Values of the released code, or of the paper's text.
+    "prophet": {"partition"},
+    "liquid": {"node", "rack", "domain", "far"},
+    # Which job the system is for, and what the paper compares with.
+    "dear": {"without_servers"},
+    "mg-wfbp": {"without_servers", "merge"},
+}
+"""Parameters that need no ablation."""
+
+
+def test_every_parameter_that_no_paper_fixes_is_tried_with_another_value():
+    for system in systems(PAPERS):
+        side, tried = system.claims.claims[0].system, system.claims.ablations
+        assert tried is not None, system.name
+        kind = PLACEMENTS[side.placement] if side.placement else POLICIES[side.policy.split("(")[0]]
+        changed = {name for changes in tried.values for name in changes}
+        wanted = {field.name for field in fields(kind)} - FIXED.get(system.name, set())
+        assert wanted <= changed, f"{system.name}: {wanted - changed}"
 
 
 def test_the_command_prints_a_system_and_writes_the_page(tmp_path, monkeypatch, capsys):
@@ -122,11 +153,13 @@ def test_measures_are_what_their_names_say():
         name: measure(workload, ran, claim_of()) for name, measure in MEASURES.items() if name != "early"
     }
     assert set(NAMES) == set(MEASURES)
+    assert set(OF_JOBS) == {"job", "job_p95", "waiting", "execution"} <= set(NAMES)
     # Per iteration 20 tasks (8 forward, 8 backward, 4 barriers): backward passes end 20 numbers apart.
     assert found["step"] == pytest.approx(2.0)
     assert found["flow"] == pytest.approx(1.0) == pytest.approx(found["urgent_flow"])
     assert found["makespan"] == pytest.approx((n - 1) / 10 + 1.0 - 1.0)
-    assert found["job"] == found["job_p95"] == found["makespan"]
+    assert found["job"] == found["job_p95"] == found["makespan"] == found["execution"]
+    assert found["waiting"] == 0.0
     # A worker computes 3 x 4 x (0.1 + 0.2) s.
     assert found["utilisation"] == pytest.approx(3.6 / found["makespan"])
     early = [
@@ -137,6 +170,28 @@ def test_measures_are_what_their_names_say():
         for i in range(3)
     ]
     assert early == pytest.approx([ends[0], ends[0], ends[1], ends[2]])
+
+
+def test_jobs_wait_until_a_placement_lets_them_begin():
+    # Two jobs of one flow of 1 s: the second waits for the first, and another half second.
+    case = Case(4)
+    case.coflow((0, 1, 1.0))
+    case.coflow((2, 3, 1.0), at=0.25)
+    workload = case.build()
+    cluster = cluster_of(LinkNetwork(4, {(0, 1): [0]}), *(alone(n, (0, 1), 1.0, (0.0, 1.0)) for n in "ab"))
+    placing = Placing(tuple(j.hosts for j in cluster.jobs), ((), (0,)), np.array([0.0, 0.5]))
+    late = placed(workload, cluster, placing)
+    # Flows, then the arrival of the second job and its wait.
+    ran = outcome(late, np.array([[0.0, 1.0], [1.5, 2.5], [0.25, 0.25], [1.0, 1.5]]))
+    waits = [
+        MEASURES["waiting"](late, ran, claim_of(measure="waiting", jobs=j)) for j in (["j1"], ["j2"], None)
+    ]
+    assert waits == pytest.approx([0.0, 1.25, 0.625])
+    runs = [MEASURES["execution"](late, ran, claim_of(measure="execution", jobs=j)) for j in (["j1"], ["j2"])]
+    assert runs == pytest.approx([1.0, 1.0])
+    assert MEASURES["job"](late, ran, claim_of(measure="job", jobs=["j2"])) == pytest.approx(2.25)
+    with pytest.raises(ScenarioError, match="no job is called 'j3'"):
+        MEASURES["job"](late, ran, claim_of(measure="job", jobs=["j3"]))
 
 
 def flow_end(workload, ran, iteration: int) -> float:
@@ -179,6 +234,17 @@ def papers(tmp_path):
         ("to: 2.0", "from: 3, to: 2", r"from is 3.0, to is 2.0: write the smaller one first"),
         ("measure: step", "measure: stap", r"claims.0.measure: 'stap' is not right"),
         ("measure: step", "measure: early", r"share goes with measure: early, and only with it"),
+        (
+            "measure: step",
+            "measure: step, jobs: [a]",
+            r"jobs goes with measure: job, job_p95, waiting, execution",
+        ),
+        ("variants: {one: []}", "variants: {one: []}\nablations: {values: []}", "ablations.values: "),
+        (
+            "variants: {one: []}",
+            "variants: {one: []}\nablations: {variant: two, values: [{a: 1}]}",
+            r"no variant is called 'two': \(good: one\)",
+        ),
         ("measure: step", "measure: step, variants: [two]", r"no variant is called 'two': \(good: one\)"),
         ("variants: {one: []}", "variants: {}", "variants: "),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,12 +16,14 @@ from netsched.placement.pool import Pool, at_workers, by_arrival
 class FirstFit:
     """First come, first served: the free hosts of lowest number, `room` jobs on each at a time.
 
-    Hosts to compute on are all those on which some job computes in the scenario; places that do not compute
-    (servers, storage) stay where they are. When a host is free is told from what jobs take alone; a job
-    begins when those that had its hosts before have really ended.
+    Hosts to compute on are all those on which some job computes in the scenario. Places that do not compute
+    (servers, storage) stay where they are, or with `servers: move` go to the next hosts in order on which
+    fewest jobs compute, each on one where the job is not yet (as far as there are such). When a host is free
+    is told from what jobs take alone; a job begins when those that had its hosts before have really ended.
     """
 
     room: Annotated[int, Field(ge=1, le=1000)] = 1
+    servers: Literal["stay", "move"] = "stay"
 
     name: ClassVar[str] = "first-fit"
 
@@ -36,5 +38,13 @@ class FirstFit:
                 now = pool.next_end(now)
             workers = pool.free(now)[:n]
             hosts[j] = at_workers(job, workers)
+            if self.servers == "move":
+                hosts[j][~job.computes] = _next_hosts(pool, workers, int((~job.computes).sum()), now)
             after[j] = pool.take(j, workers, now, now + job.duration)
         return Placing(tuple(hosts), tuple(after), np.zeros(len(hosts)))
+
+
+def _next_hosts(pool: Pool, workers: list[int], n: int, at: float) -> list[int]:
+    """`n` hosts for places that do not compute, those of the job's own workers after all others."""
+    order = sorted(pool.hosts.tolist(), key=lambda host: (host in workers, pool.busy(host, at), host))
+    return [order[i % len(order)] for i in range(n)]

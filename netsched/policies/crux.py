@@ -40,8 +40,9 @@ class Crux:
     `seed` draws the orders.
 
     Paths (4.1): jobs in descending intensity, each pair of hosts of a job takes the path on which the most
-    loaded link is least so. INFERRED: a pair puts its job's `traffic` on the links of its path; what is
-    under way keeps its path and counts before anybody chooses. On engines that cannot choose paths, priorities alone are Crux.
+    loaded link is least so. INFERRED: a pair puts its job's `traffic` on the links of its path; what is under
+    way keeps its path, and counts before anybody chooses. On engines that cannot choose paths, priorities
+    alone are Crux.
     """
 
     orders: int = 10
