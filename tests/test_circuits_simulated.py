@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from circuit_cases import Script
+from result_cases import star
 from sim_cases import PER_FLOW, PER_PAIR, Case, Table, run
 
 from netsched.circuits import make
@@ -15,6 +16,7 @@ from netsched.errors import PolicyError
 from netsched.fabrics import build
 from netsched.model import CircuitPlan, Control, Event, Spec
 from netsched.policies.fair import Fair
+from netsched.policies.sebf import Sebf
 
 
 def hybrid(**options):
@@ -131,6 +133,22 @@ def test_hosts_on_optical_switches_have_circuits_of_their_own():
     assert run(case.build(), fabric, Fair(), circuits=make(Spec("none"))).flow_finish == pytest.approx(
         [10.0] * 2
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sunflow_without_a_delay_is_sebf_for_coflows_of_one_flow(seed):
+    """CoNEXT 2016: about what a packet switch with coflow scheduling takes. With one flow each it is shortest
+    first in both, and nothing is lost to circuits that wait for each other's ports."""
+    params = {"hosts": 6, "circuit_rate": "8Mbit/s", "packet_rate": "8kbit/s", "reconfiguration": 0}
+    rng, case = np.random.default_rng(seed), Case(6)
+    for at in np.cumsum(rng.exponential(0.3, 30)):
+        src, dst = rng.permutation(6)[:2].tolist()
+        case.coflow((src, dst, float(rng.lognormal(-0.5, 1.0)) * MB), at=float(at))
+    workload = case.build()
+    circuits = run(workload, build(Spec("ocs_direct", params))[1], Sebf(), circuits=make(Spec("sunflow")))
+    packets = run(workload, star(6, MB), Sebf())
+    assert circuits.flow_finish.tolist() == pytest.approx(packets.flow_finish.tolist(), rel=1e-6)
+    assert circuits.mechanisms["circuit_bytes"] == pytest.approx(workload.flows.size.sum())
 
 
 def test_flows_released_into_the_light_and_into_the_dark():

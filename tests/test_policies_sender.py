@@ -276,6 +276,24 @@ def test_mercurys_gain_over_partitions_is_their_start_ups_and_vanishes_with_them
     assert (cut, mine) == pytest.approx((3 + 5 * (theta + 1), 3 + 2 * theta + 5))
 
 
+@pytest.mark.parametrize(("workers", "right"), [(["h1"], 5 + 32 + 1), (["h1", "h2"], 5 + 2 * 32 + 2)])
+def test_bytescheduler_with_partitions_of_a_packet_is_mercury(monkeypatch, workers, right):
+    # From the first gradient at 5 s on the server's port takes all workers' 32 B at 1 B/s, and gives back the
+    # last byte of each. Larger partitions, or what each costs to start, are what Mercury saves.
+    model(monkeypatch, [8, 16, 8], [1.0, 1.0, 1.0])
+    job = {"workers": workers, "servers": ["h3"]}
+
+    def gap(packet: float, theta: float = 0.0) -> float:
+        cut = ByteScheduler(partition=packet, credit=packet)
+        two = [ran(each, 1.0, theta=f"{theta}s", **job)[1].simulated_s for each in (cut, Mercury(step=1.0))]
+        return two[0] - two[1]
+
+    assert ran(Mercury(step=1.0), 1.0, **job)[1].simulated_s == pytest.approx(right)
+    assert [gap(packet) > 0.5 for packet in (8.0, 4.0, 2.0)] == [True] * 3
+    assert gap(1.0) == pytest.approx(0.0, abs=1e-9)
+    assert gap(4.0, theta=0.125) > 0.5
+
+
 def test_steps_have_no_order_of_messages_to_keep(monkeypatch):
     model(monkeypatch, [4], [1.0])
     with pytest.raises(ScenarioError, match="theta_series: connection has an order of whole messages"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,8 @@ def test_a_star_stands_for_each_entry_of_a_list(here):
 
 def test_the_shootout_is_sound_and_its_points_are_all_different():
     found = points(SHOOTOUT)
+    shown = re.findall(r"^ (\S+) +sim ", (SHOOTOUT.parent.parent / "docs" / "shootout.md").read_text(), re.M)
+    assert [spec.label for spec in found[0].scenario.policies] == shown
     assert len(found) == 2 * 3 * 3
     assert {point.scenario.fabric.params["rate"] for point in found} == {"10Gbit/s", "25Gbit/s", "100Gbit/s"}
     assert {len(point.scenario.workload) for point in found} == {1, 4}
