@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -36,19 +37,29 @@ if TYPE_CHECKING:
     from hostagent.commands import Outcome
 
 
+_PIPE_CLOSED = 141
+"""As a shell has it for a program that ended by SIGPIPE."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(argv)
     logs.setup(options.log_format, logging.INFO if options.verbose else logging.WARNING)
     own = {"run": _run, "plan": _plan, "status": _status}
     try:
-        return own.get(options.command, _look)(options)
+        status = own.get(options.command, _look)(options)
+        sys.stdout.flush()
+        return status
     except NetschedError as error:
         for line in str(error).splitlines():
             print(f"netsched-agent: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever reads has had enough. The interpreter flushes once more at exit: somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
 
 
 def _parser() -> argparse.ArgumentParser:

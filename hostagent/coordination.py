@@ -28,7 +28,7 @@ from pydantic import (
 
 from hostagent.protocol import MAX_TEXT, shown
 from hostagent.section import Section
-from netsched.errors import ScenarioError
+from netsched.errors import CapabilityError, ScenarioError
 from netsched.units import Duration
 
 _LARGEST_PORT: Final = 65535
@@ -84,7 +84,10 @@ class Coordinator(Section):
 def _local_policy(value: object) -> Any:
     """The name of a policy, or {name: {parameter: value}}. ValueError unless a host alone can follow it."""
     # numpy comes with it, which an agent without a policy has no use for.
-    from hostagent.localpolicy import policy_of  # noqa: PLC0415
+    try:
+        from hostagent.localpolicy import policy_of  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CapabilityError(f"policy: no module {error.name}: pip install numpy") from None
     from netsched.model import Spec  # noqa: PLC0415
 
     name, params = value, dict[str, Any]()
