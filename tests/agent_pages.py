@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from test_hostagent import BASE, agent
+from running_agent import BASE, agent
 
 AGENT = [sys.executable, "-m", "hostagent"]
 

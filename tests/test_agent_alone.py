@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 
-from test_hostagent import BASE, ROOT, agent, command
+from running_agent import BASE, ROOT, agent, command
 
 # Runs the program as if the packages in the first argument were not installed.
 ALONE = """

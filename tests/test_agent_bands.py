@@ -9,7 +9,7 @@ import socket
 import pytest
 from agent_pages import AGENT
 from namespaces import space, wire, within
-from test_hostagent import agent, command, wait_for
+from running_agent import agent, command, wait_for
 
 from hostagent import bands, client
 from hostagent.bands import Bands, band_of

@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 import pytest
-from test_hostagent import BASE, agent, connection
+from running_agent import BASE, agent, connection
 from users import drain, fill, place, tos
 
 from hostagent import client, protocol, tagging

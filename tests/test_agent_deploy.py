@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from namespaces import with_ports
-from test_hostagent import OURS, QUEUE, ROOT, command
+from running_agent import OURS, QUEUE, ROOT, command
 
 from hostagent.__main__ import _parser
 from hostagent.config import DEFAULT_LISTEN, load, parse

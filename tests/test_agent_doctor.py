@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_hostagent import ROOT
+from running_agent import ROOT
 
 from hostagent import dcb, nic, rdma
 from hostagent.dcb import Dcb

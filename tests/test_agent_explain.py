@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent_pages import AGENT
-from test_hostagent import BASE, FAMILIES, agent, command, connection
+from running_agent import BASE, FAMILIES, agent, command, connection
 
 from hostagent import client, ladder, sockdiag, tagging
 from hostagent.client import AgentError

@@ -9,7 +9,7 @@ import sys
 import pytest
 from agent_pages import AGENT
 from namespaces import with_ports
-from test_hostagent import QUEUE, command
+from running_agent import QUEUE, command
 
 from hostagent import export
 from netsched import marking, ports, qdisc

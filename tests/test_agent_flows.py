@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from agent_flows import FOLLOWING, RULES
-from test_hostagent import BASE, ROOT, agent, connection
+from running_agent import BASE, ROOT, agent, connection
 
 from hostagent import client
 from hostagent.client import AgentError

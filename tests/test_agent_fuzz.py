@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from namespaces import space
-from test_hostagent import agent, connection
+from running_agent import agent, connection
 from users import NOBODY, as_user
 
 from hostagent import client, protocol

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from namespaces import Space, wire, within
-from test_hostagent import ROOT
+from running_agent import ROOT
 
 from hostagent import client, nftmarks
 from hostagent.config import parse

@@ -22,7 +22,7 @@ from ladder_ends import (
     wait_until,
 )
 from namespaces import within
-from test_hostagent import agent, command
+from running_agent import agent, command
 
 from hostagent import client, ladder, nftmarks
 from netsched import marking

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from test_hostagent import BASE, ROOT, agent, connection, wait_for
+from running_agent import BASE, ROOT, agent, connection, wait_for
 from users import NOBODY, allowing, connect, place, tos
 
 from hostagent import client

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agent_pages import AGENT, get, samples, with_pages
 from namespaces import with_ports
-from test_hostagent import QUEUE, agent, command, connection, wait_for
+from running_agent import QUEUE, agent, command, connection, wait_for
 
 from hostagent import claim, client, tagging
 from hostagent.client import AgentError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ladder_ends import config_of, group
-from test_hostagent import command
+from running_agent import command
 
 from hostagent import bpf, cgroups, hostmarks, nft
 from hostagent.config import ConfigError, parse

@@ -14,7 +14,7 @@ import time
 
 import pytest
 from agent_pages import AGENT
-from test_hostagent import BASE
+from running_agent import BASE
 
 from hostagent import logs
 from hostagent.notify import Notifier

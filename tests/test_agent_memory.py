@@ -12,8 +12,8 @@ import sys
 import pytest
 from agent_pages import AGENT
 from namespaces import Bounded, with_ports
+from running_agent import BASE, ROOT, agent, command, connection, wait_for
 from test_agent_leaving import WITH_PAGES, everything
-from test_hostagent import BASE, ROOT, agent, command, connection, wait_for
 from users import allowing, connect, drain, fill, place, tos
 
 from hostagent import client, tagging

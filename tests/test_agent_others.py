@@ -9,11 +9,12 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from test_hostagent import BASE, agent, connection, dial
+from running_agent import BASE, agent, command, connection, dial
 from users import NOBODY, SOMEBODY, allowing, as_user, connect, fill, place, tos
 
 from hostagent import client, protocol, tagging
@@ -152,3 +153,36 @@ def test_who_passes_a_socket_that_closes_slowly_holds_up_nobody_but_himself(plac
         assert threads == 1 + 8, "8 wait beside the loop, the others unread, at the cost of their sender"
         with connection() as (mine, _):
             assert good.tag([mine], 0)[0].ok
+
+
+@pytest.mark.root
+def test_another_user_is_refused_unless_allowed_and_then_only_its_classes():
+    code = (
+        "import os,sys,socket,json\n"
+        "from hostagent import client\n"
+        "from netsched.errors import NetschedError\n"
+        "l=socket.create_server(('127.0.0.1',0)); s=socket.create_connection(l.getsockname())\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "for cls in (0, 6):\n"
+        "    try:\n"
+        "        with client.connect(sys.argv[1], strict=True, timeout=5) as us:\n"
+        "            print(us.tag([s], cls)[0].dscp)\n"
+        "    except NetschedError as error: print('refused', error)\n"
+    )
+
+    def as_nobody(path):
+        argv = [sys.executable, "-c", code, path]
+        done = command(*argv)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    with tempfile.TemporaryDirectory() as name:
+        open_to_all = Path(name)
+        open_to_all.chmod(0o755)
+        with agent(open_to_all, BASE) as (path, _):
+            assert all("Permission denied" in line for line in as_nobody(path))
+            Path(path).chmod(0o666)
+            assert all("user 65534 may not use this agent" in line for line in as_nobody(path))
+        with agent(open_to_all, BASE | {"api": {"allow": [{"uid": 65534, "classes": [6]}]}}) as (path, _):
+            first, second = as_nobody(path)
+            assert "may not use class 0" in first and second == "8"

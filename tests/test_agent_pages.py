@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from agent_pages import AGENT, ask, get, samples, with_pages
-from test_hostagent import BASE, command, connection
+from running_agent import BASE, command, connection
 
 from hostagent import client, metrics
 from hostagent.client import AgentError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from agent_pages import AGENT
-from test_hostagent import BASE, ROOT, agent, command, wait_for
+from running_agent import BASE, ROOT, agent, command, wait_for
 
 from hostagent import client, levels, peers
 from netsched.errors import CapabilityError

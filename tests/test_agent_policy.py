@@ -14,7 +14,7 @@ from coordinator_cases import NETWORK, told
 from coordinator_cases import flow as reported
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_hostagent import BASE, ROOT, agent, command, connection
+from running_agent import BASE, ROOT, agent, command, connection
 
 from hostagent import client
 from hostagent.config import ConfigError, parse

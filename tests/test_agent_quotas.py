@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_hostagent import agent, connection, dial
+from running_agent import agent, connection, dial
 from users import NOBODY, SOMEBODY, allowing, as_user, connect, place, tos
 
 from hostagent import client, protocol

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from agent_pages import AGENT
-from test_hostagent import BASE, agent, command, connection
+from running_agent import BASE, agent, command, connection
 
 from hostagent import client, rdma, tagging
 from netsched import marking

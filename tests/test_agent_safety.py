@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from test_hostagent import BASE, agent, command
+from running_agent import BASE, agent, command
 from users import AGENT, NOBODY, SOMEBODY, allowing, as_user, place
 
 from hostagent import safety

@@ -11,8 +11,8 @@ import pytest
 from agent_pages import AGENT
 from ladder_ends import group
 from namespaces import with_ports
+from running_agent import BASE, QUEUE, ROOT, agent, command, connection
 from test_agent_leaving import everything
-from test_hostagent import BASE, QUEUE, ROOT, agent, command, connection
 
 from hostagent import client, ladder, tagging
 

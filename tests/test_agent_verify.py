@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from agent_pages import AGENT
 from namespaces import wire
-from test_hostagent import command
+from running_agent import command
 
 from hostagent import verify
 from netsched import marking

@@ -8,7 +8,7 @@ import socket
 import pytest
 from agent_pages import AGENT
 from namespaces import space, wire, with_ports, within
-from test_hostagent import QUEUE, agent, command
+from running_agent import QUEUE, agent, command
 
 from hostagent import client
 from netsched import ports, qdisc

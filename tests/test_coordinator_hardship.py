@@ -24,7 +24,7 @@ from coordinators import (
     stream,
     wait_until,
 )
-from test_hostagent import BASE, agent
+from running_agent import BASE, agent
 
 from hostagent import client
 from netsched.coordinator import wire as messages

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from coordinators import HELLO, ROOT, SWITCH, Authority, coordinator, secure, standing, stream, wait_until
 from namespaces import Space, wire
-from test_hostagent import BASE, agent
+from running_agent import BASE, agent
 
 from hostagent import client
 from netsched.coordinator import wire as messages

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from agent_pages import AGENT
 from namespaces import wire, with_ports, within
-from test_hostagent import agent, command, wait_for
+from running_agent import agent, command, wait_for
 
 from hostagent import client, export
 from hostagent.config import ConfigError, parse

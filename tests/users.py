@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_hostagent import BASE
+from running_agent import BASE
 
 from hostagent import client, tagging
 
