@@ -26,7 +26,10 @@ class Prophet:
 
     When a burst is complete and how much fits is known before the job runs, from its profile: a piece that is
     not in its burst's block waits for the burst that takes it. So the bandwidth is the profile's, that of the
-    slowest port of the job's hosts, or `bandwidth`, and not monitored while the job runs.
+    slowest port of the job's hosts, or `bandwidth`. The paper monitors it while the job runs (the released
+    code has the function and calls it nowhere). That cannot be done in a plan: what is left of a block is
+    what its burst's pieces have sent, those that ended too, and these are in no view; and when the next burst
+    comes is in no profile that a plan is shown. docs/reproduction.md has what a wrong bandwidth costs.
 
     INFERRED: the gap lasts until the next burst is `complete`; in the code it is the `interval` after which
     that burst begins. In the paper's profiles bursts are instants and both are one; in the models here a
