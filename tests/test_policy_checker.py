@@ -1,0 +1,164 @@
+"""The checker of policies on broken ones, each of which breaks one thing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from result_cases import star
+from sim_cases import GlobalTable, Odd, Table
+
+from netsched.errors import PolicyError
+from netsched.model import Event, Plan, View
+from netsched.policies.fair import Fair
+from netsched.testing import check_policy
+
+
+@dataclass(frozen=True)
+class Broken(Fair):
+    """Fair, and a base for policies that each break one rule."""
+
+    name: ClassVar[str] = "broken"
+    local: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Moody(Broken):
+    """Never says the same twice."""
+
+    calls: list[int] = field(default_factory=list)
+
+    def __call__(self, view: View) -> Plan:
+        self.calls.append(1)
+        return replace(super().__call__(view), rank=(view.flows.id + len(self.calls)) % 3)
+
+
+@dataclass(frozen=True)
+class Vandal(Broken):
+    """Writes into the view, over all locks."""
+
+    def __call__(self, view: View) -> Plan:
+        view.flows.sent.setflags(write=True)
+        view.flows.sent[:1] += 1.0
+        return super().__call__(view)
+
+
+@dataclass(frozen=True)
+class Gossip(Broken):
+    """Claims to be local and counts its neighbours."""
+
+    local: ClassVar[bool] = True
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=np.full(len(view.flows), min(len(view.flows), 3)))
+
+
+@dataclass(frozen=True)
+class Peeper(Broken):
+    """Claims not to look at sizes."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=(np.nan_to_num(view.flows.size) > 1e8).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Short(Broken):
+    """Forgets a flow."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=np.zeros(max(0, len(view.flows) - 1), np.int64))
+
+
+@dataclass(frozen=True)
+class Starver(Broken):
+    """Keeps one flow waiting for ever, and asks again and again."""
+
+    events: ClassVar[Event] = Event.FLOW_RELEASED
+
+    def __call__(self, view: View) -> Plan:
+        plan = super().__call__(view)
+        return replace(plan, rate=np.where(view.flows.id == 3, 0.0, math.inf), review_in=1.0)
+
+
+@dataclass(frozen=True)
+class Lazy(Broken):
+    """Halves what a flow could have."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rate=np.full(len(view.flows), view.capacity.min() / 8))
+
+
+@dataclass(frozen=True)
+class Gambler(Broken):
+    """Draws a number, and forgets it."""
+
+    def __call__(self, view: View) -> Plan:
+        np.random.random()
+        return super().__call__(view)
+
+
+@dataclass(frozen=True)
+class Hoarder(Broken):
+    """Keeps something for itself that an equal policy does not know."""
+
+    asked: list[int] = field(default_factory=list, init=False, compare=False)
+
+    def __call__(self, view: View) -> Plan:
+        if view.now not in self.asked:
+            self.asked.append(view.now)
+        return replace(super().__call__(view), rank=np.full(len(view.flows), self.asked.index(view.now)))
+
+
+@dataclass(frozen=True)
+class Mute(Broken):
+    """Declares, without a reason."""
+
+    idles: ClassVar[bool] = True
+
+
+class Loose(Fair):
+    """Not a frozen dataclass of its own parameters."""
+
+    __dataclass_params__ = None
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Moody(), "gave two plans"),
+        (Vandal(), "changed the view"),
+        (Gossip(), r"it is local, but plan\.rank of flow \d+ is 1 alone and [23] among others"),
+        (Peeper(), "depends on sizes; set clairvoyant = True"),
+        (Short(), r"plan\.rank must be an array of \d+ values"),
+        (Starver(), r"\d+ of \d+ flows had not ended after .* s, 100 times"),
+        (Lazy(), r"flow \d+ could have more, because no link of its path is full"),
+        (Gambler(), "it drew random numbers"),
+        (Hoarder(), "gave two plans"),
+        (Mute(), "idles is True, must be a text that gives the reason"),
+        (Loose(), "must be a frozen dataclass"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_checker_refuses(policy, message):
+    with pytest.raises(PolicyError, match=message):
+        check_policy(policy, star(6, 1e8))
+
+
+@dataclass(frozen=True)
+class Paced(Lazy):
+    """Says that it does."""
+
+    idles: ClassVar[str] = "an eighth of the slowest link is all that it wants"
+
+
+def test_a_policy_that_paces_on_purpose_can_be_checked_too():
+    check_policy(Paced(), star(6, 1e8))
+    check_policy(Odd(), star(6, 1e8))
+
+
+@pytest.mark.parametrize("policy", [Table(), GlobalTable()])
+def test_the_tables_of_our_own_tests_keep_the_contract(policy):
+    check_policy(policy, star(5, 1e8))
