@@ -125,8 +125,11 @@ def view(
     )
 
 
-def ahead_of_time(fixed: Static) -> View:
-    """What is known from the beginning of all flows that there will be: see `control.decide_ahead`."""
+def ahead_of_time(fixed: Static, moving: bool) -> View:
+    """What is known from the beginning of all flows that there will be: see `control.decide_ahead`.
+
+    `moving`: flows change their paths, which are not known then.
+    """
     flows, coflows, jobs = fixed.workload.flows, fixed.workload.coflows, fixed.workload.jobs
     paths = cache(lambda: fixed.routes.of_flows(np.arange(len(flows.size))))
     seen = ViewAhead.__new__(ViewAhead)
@@ -135,8 +138,8 @@ def ahead_of_time(fixed: Static) -> View:
             FlowsOnDemand,
             {"id": np.arange(len(flows.size))},
             {
-                "indptr": lambda: paths()[0],
-                "links": lambda: paths()[1],
+                "indptr": unknown_yet if moving else lambda: paths()[0],
+                "links": unknown_yet if moving else lambda: paths()[1],
                 **{name: getattr(flows, name).copy for name in ("coflow", "src", "dst", "size")},
                 **{name: getattr(flows, name).copy for name in ("need", "need_span")},
                 **dict.fromkeys(("sent", "remaining", "release"), unknown_yet),

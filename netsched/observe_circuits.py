@@ -10,7 +10,7 @@ from netsched.crossconnect import CrossConnect
 from netsched.ledger import DONE, Ledger
 from netsched.model import CircuitView, Floats, Ints, Pairs, Workload
 from netsched.observe import Static, job_view
-from netsched.ondemand import frozen
+from netsched.ondemand import CircuitsOnDemand, frozen
 from netsched.optics import Optics
 from netsched.routes import gather
 
@@ -78,10 +78,14 @@ def circuit_view(
     row[jobs.id] = np.arange(len(jobs.id))
     work = pairs.work
     kept = row[work.owner] >= 0
-    return CircuitView(
+    unsent, to_come = left[active], left[announced]
+    seen = CircuitsOnDemand.__new__(CircuitsOnDemand)
+    seen.__dict__.update(
+        _makers={
+            "waiting": lambda: _pairs(of_coflow[active], pairs.key[active], unsent, n_ends),
+            "announced": lambda: _pairs(of_coflow[announced], pairs.key[announced], to_come, n_ends),
+        },
         now=now,
-        waiting=_pairs(of_coflow[active], pairs.key[active], left[active], n_ends),
-        announced=_pairs(of_coflow[announced], pairs.key[announced], left[announced], n_ends),
         work=Pairs(
             owner=frozen(row[work.owner[kept]]),
             src=frozen(work.src[kept]),
@@ -95,3 +99,4 @@ def circuit_view(
         packet_rate=frozen(optics.packet_rate.copy()),
         delay=frozen(optics.delay.copy()),
     )
+    return seen

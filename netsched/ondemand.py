@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from netsched.model import CoflowView, FlowView, JobView, View
+from netsched.model import CircuitView, CoflowView, FlowView, JobView, View
 
 Column = np.ndarray[Any, Any]
 Table = TypeVar("Table", FlowView, CoflowView, JobView)
@@ -20,12 +20,12 @@ Part = TypeVar("Part", FlowView, CoflowView, View)
 
 
 class _OnDemand:
-    def __getattr__(self, name: str) -> Column:
-        makers: Mapping[str, Callable[[], Column]] = self.__dict__.get("_makers", {})
+    def __getattr__(self, name: str) -> Any:
+        makers: Mapping[str, Callable[[], Any]] = self.__dict__.get("_makers", {})
         if name not in makers:
             raise AttributeError(f"{type(self).__name__} has no {name}")
-        column = frozen(makers[name]())
-        self.__dict__[name] = column
+        column = makers[name]()
+        self.__dict__[name] = frozen(column) if isinstance(column, np.ndarray) else column
         return column
 
 
@@ -39,6 +39,10 @@ class CoflowsOnDemand(_OnDemand, CoflowView):
 
 class JobsOnDemand(_OnDemand, JobView):
     """A `JobView` that is made column by column."""
+
+
+class CircuitsOnDemand(_OnDemand, CircuitView):
+    """A `CircuitView` whose tables are made as they are asked for."""
 
 
 class ChangesWithTime(Exception):  # noqa: N818 - it is an answer, not an error

@@ -88,10 +88,10 @@ def simulate(
 
 def _look_ahead(run: _Run) -> None:
     """Ask a local policy about all flows at once, if what it says of each does not depend on the moment."""
-    moving = run.light is not None or run.steering is not None
-    if not run.policy.local or run.fixed.profiles is not None or moving:
+    if not run.policy.local or run.fixed.profiles is not None or run.steering is not None:
         return
-    plan = decide_ahead(run.policy, ahead_of_time(run.fixed), run.fixed.queues)
+    seen = ahead_of_time(run.fixed, moving=run.light is not None)
+    plan = decide_ahead(run.policy, seen, run.fixed.queues)
     if plan is not None:
         run.ahead = True
         _write(run, np.arange(run.fixed.workload.n_flows), plan)
@@ -101,7 +101,8 @@ def _look_ahead(run: _Run) -> None:
 class _Run:
     """Everything of one simulation that moves.
 
-    ahead    all that a local policy will say has been written down: flows are admitted as they are released
+    ahead    all that a local policy will say has been written down: where paths are also known, flows are
+             admitted as they are released
     claims   a plan has asked for more than classes
     """
 
@@ -223,7 +224,7 @@ def _step(run: _Run, horizon: float) -> bool:
         run.bundles,
         run.uses,
         run.scratch,
-        run.ahead,
+        run.ahead and run.light is None,
         run.concern,
         max(until, run.now),
         _SLICE,
@@ -320,6 +321,10 @@ def _sent(run: _Run) -> tuple[Ints, Floats]:
 def _admit(run: _Run, fresh: Ints, happened: Event) -> None:
     """A local policy speaks of the new flows only: no other flow's plan can change."""
     if not len(fresh):
+        return
+    if run.ahead:
+        run.bundles.count[bundles.N_ADMISSIONS] += 1
+        insert_all(run.bundles, run.uses, fresh)
         return
     seen = view(run.fixed, run.ledger, fresh, run.bundles.left[fresh], run.now, happened)
     plan = decide(run.policy, seen, run.fixed.queues)

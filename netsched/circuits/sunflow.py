@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import bisect
-import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
 from netsched.circuits.planes import AT_ONCE, NONE, Plane, Steps, apart, assemble, nothing, planes
+from netsched.circuits.reservations import book
 from netsched.model import CircuitPlan, CircuitView, Event, Floats, Ints
+from netsched.routes import gather
 from netsched.units import Duration
-
-_SLACK: Final = 1e-9
-"""Of a reservation: so that rounding leaves no byte behind that would have to wait for a circuit again."""
-
 
 _SHORTEST: Final = 0.1
 _LEAST: Final = 1e-6
@@ -89,28 +85,6 @@ def _rows(view: CircuitView, plane: Plane) -> tuple[Ints, Ints, Ints, Floats]:
     return rows.owner[inside], src[inside], dst[inside], seconds
 
 
-@dataclass
-class _Port:
-    """The reservations of one port, ascending and apart."""
-
-    begin: list[float] = field(default_factory=list)
-    end: list[float] = field(default_factory=list)
-
-    def free_from(self, t: float) -> float:
-        """The first time from t on at which nothing is reserved."""
-        i = bisect.bisect_right(self.begin, t) - 1
-        return self.end[i] if i >= 0 and self.end[i] > t else t
-
-    def next_after(self, t: float) -> float:
-        i = bisect.bisect_right(self.begin, t)
-        return self.begin[i] if i < len(self.begin) else float("inf")
-
-    def add(self, begin: float, end: float) -> None:
-        i = bisect.bisect_right(self.begin, begin)
-        self.begin.insert(i, begin)
-        self.end.insert(i, end)
-
-
 def reserve(
     owner: Ints,
     src: Ints,
@@ -125,60 +99,30 @@ def reserve(
     `present` are the pairs that have circuits, and the seconds until these are up: at time 0 that is all the
     set-up that they need.
     """
-    ins: dict[int, _Port] = {}
-    outs: dict[int, _Port] = {}
-    taken: set[tuple[int, int]] = set()
-    made: list[Reservation] = []
-    for rows in _shortest_first(owner, src, dst, seconds):
-        own = [r for r in rows.tolist() if (int(src[r]), int(dst[r])) not in taken]
-        taken.update((int(src[r]), int(dst[r])) for r in own)
-        # What is up already goes first, so that it is not given up for others of its own coflow.
-        heap = [(0.0, (int(src[r]), int(dst[r])) not in present, r, float(seconds[r])) for r in own]
-        heapq.heapify(heap)
-        while heap:
-            t, fresh, r, need = heapq.heappop(heap)
-            pair = int(src[r]), int(dst[r])
-            one, other = ins.setdefault(pair[0], _Port()), outs.setdefault(pair[1], _Port())
-            setup = present[pair] if t == 0.0 and not fresh else delay
-            begin, limit = _gap(one, other, t, setup)
-            if begin >= ahead:
-                continue
-            if begin > t:
-                heapq.heappush(heap, (begin, True, r, need))
-                continue
-            end = min(begin + setup + need * (1 + _SLACK), limit)
-            one.add(begin, end)
-            other.add(begin, end)
-            made.append(Reservation(begin, end, *pair))
-            left = need - (end - begin - setup)
-            if left > _SLACK * need:
-                heapq.heappush(heap, (end, True, r, left))
-    return made
+    if not len(owner):
+        return []
+    n = int(max(src.max(), dst.max(), max((max(pair) for pair in present), default=0))) + 1
+    up_in = np.full((n, n), np.inf)
+    for pair, wait in present.items():
+        up_in[pair] = wait
+    cuts, rows = _shortest_first(owner, src, dst, seconds, n)
+    begin, end, row = book(
+        cuts, rows, src, dst, seconds.astype(np.float64), float(delay), float(ahead), up_in
+    )
+    columns = begin.tolist(), end.tolist(), src[row].tolist(), dst[row].tolist()
+    return [Reservation(*each) for each in zip(*columns, strict=True)]
 
 
-def _gap(one: _Port, other: _Port, t: float, setup: float) -> tuple[float, float]:
-    """The first time from t on at which both ports are free for longer than `setup`, and until when."""
-    while True:
-        begin = other.free_from(one.free_from(t))
-        if begin > t:
-            t = begin
-            continue
-        limit = min(one.next_after(t), other.next_after(t))
-        if limit - t > setup * (1 + _SLACK):
-            return t, limit
-        t = limit
-
-
-def _shortest_first(owner: Ints, src: Ints, dst: Ints, seconds: Floats) -> list[Ints]:
-    """The rows of each coflow, coflows ascending by their most loaded port, ties by number."""
-    found = []
-    cuts = np.flatnonzero(np.diff(owner)) + 1
-    for rows in np.split(np.arange(len(owner)), cuts):
-        if len(rows):
-            sent = np.bincount(src[rows], seconds[rows]).max()
-            got = np.bincount(dst[rows], seconds[rows]).max()
-            found.append((max(float(sent), float(got)), int(owner[rows[0]]), rows))
-    return [rows for _, _, rows in sorted(found, key=lambda each: each[:2])]
+def _shortest_first(owner: Ints, src: Ints, dst: Ints, seconds: Floats, ends: int) -> tuple[Ints, Ints]:
+    """Rows by coflow as CSR, coflows ascending by their most loaded port, ties by number."""
+    first = np.concatenate([[0], np.flatnonzero(np.diff(owner)) + 1, [len(owner)]])
+    number = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    busiest = np.zeros(len(first) - 1)
+    for port in (src, dst):
+        load = np.bincount(number * ends + port, seconds, len(busiest) * ends).reshape(-1, ends)
+        busiest = np.maximum(busiest, load.max(axis=1))
+    order = np.lexsort((owner[first[:-1]], busiest))
+    return gather(first, np.arange(len(owner)), order)
 
 
 def _steps(made: list[Reservation], plane: Plane) -> Steps:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from netsched.circuits.planes import NONE, Plane, Steps, assemble, heaviest, planes
 from netsched.model import CircuitPlan, CircuitView, Event, Floats, Ints
+from netsched.ondemand import frozen
 
 
 @dataclass(frozen=True)
@@ -46,25 +48,36 @@ class TopoOpt:
 
 def _topology(view: CircuitView, plane: Plane) -> Ints:
     """(m, n) circuits for the jobs of the view among the ends of one group of switches."""
-    m, n = plane.out.shape
+    n = plane.out.shape[1]
     local = np.full(len(view.packet_rate), NONE, np.int64)
     local[plane.ends] = np.arange(n)
     work = view.work
     inside = (local[work.src] >= 0) & (local[work.dst] >= 0)
-    rest = np.zeros((n, n))
+    columns = work.owner[inside], local[work.src[inside]], local[work.dst[inside]], work.bytes[inside]
+    owner, src, dst, amount = (each.tobytes() for each in columns)
+    return _circuits(owner, src, dst, amount, plane.out.shape)
+
+
+@lru_cache(maxsize=16)
+def _circuits(owner: bytes, src: bytes, dst: bytes, amount: bytes, shape: tuple[int, int]) -> Ints:
+    """The circuits for rows (job, pair, bytes), as the bytes of their columns.
+
+    Kept, since it is asked for the same jobs again whenever a coflow comes or ends.
+    """
+    job, one, other = (np.frombuffer(each, np.int64) for each in (owner, src, dst))
+    size = np.frombuffer(amount, np.float64)
+    rest = np.zeros((shape[1],) * 2)
     rings: dict[tuple[int, ...], float] = {}
-    for job in np.unique(work.owner[inside]).tolist():
-        rows = inside & (work.owner == job)
-        src, dst, amount = local[work.src[rows]], local[work.dst[rows]], work.bytes[rows]
-        ring = ring_of(src, dst)
+    for rows in np.split(np.arange(len(job)), np.flatnonzero(np.diff(job)) + 1):
+        ring = ring_of(one[rows], other[rows]) if len(rows) else ()
         if ring:
-            rings[ring] = rings.get(ring, 0.0) + float(amount.sum())
+            rings[ring] = rings.get(ring, 0.0) + float(size[rows].sum())
         else:
-            np.add.at(rest, (src, dst), amount)
-    out = np.full((m, n), NONE, np.int64)
+            np.add.at(rest, (one[rows], other[rows]), size[rows])
+    out = np.full(shape, NONE, np.int64)
     _lay_rings(out, rings, float(rest.sum()))
     _lay_matchings(out, rest)
-    return out
+    return frozen(out)
 
 
 def ring_of(src: Ints, dst: Ints) -> tuple[int, ...]:
@@ -107,9 +120,15 @@ def degrees(amounts: Floats, degree: int) -> Ints:
 
 def _lay_rings(out: Ints, rings: dict[tuple[int, ...], float], rest: float) -> None:
     """Give groups their rings, most bytes first. Groups without a common end do not compete."""
-    for ring, amount in sorted(rings.items(), key=lambda each: (-each[1], each[0])):
+    ordered = sorted(rings.items(), key=lambda each: (-each[1], each[0]))
+    member = np.zeros((len(ordered), out.shape[1]))
+    for i, (ring, _) in enumerate(ordered):
+        member[i, list(ring)] = 1.0
+    meets = member @ member.T > 0
+    amounts = np.array([amount for _, amount in ordered])
+    for i, (ring, amount) in enumerate(ordered):
         ends = np.array(ring)
-        rival = rest + sum(b for other, b in rings.items() if other != ring and set(other) & set(ring))
+        rival = rest + float(amounts[meets[i]].sum()) - amount
         share = max(1, int(degrees(np.array([amount, rival]), len(out))[0]))
         free = [
             s for s in range(len(out)) if (out[s, ends] == NONE).all() and not np.isin(out[s], ends).any()
