@@ -39,10 +39,12 @@ class LightPaths:
     """State of one run. `head` and `following` list the flows of each pair of ends (`pairs.key`).
 
     packets   (F,) row of the path over packet switches;  packet_latency its seconds
+    job       (F,) of each flow
     choice    (F,) number by which a flow picks one of several circuits of its pair
     row_of    (F, S) row of the path over a direct circuit of each switch, -1 where none was needed yet
     held      (F,) whether a flow must wait for a circuit;  gate  (F,) what its plan says of `not_before`
     lit       (S, E) the end that each end reaches, as flows have been told
+    owner     (S, E) whose flows alone may go there, -1 for all;  owners  what it will be, and when
     cut       (F,) whether a flow's every path over packet switches has lost a link
     relays    who takes two circuits one after the other, None where the scheduler has nobody do that
     """
@@ -56,6 +58,7 @@ class LightPaths:
     workload: Workload
     packets: Ints
     packet_latency: Floats
+    job: Ints
     choice: npt.NDArray[np.uint64]
     row_of: Ints
     head: Ints
@@ -68,6 +71,8 @@ class LightPaths:
     cut: Bools
     outages: Outages
     relays: Relays | None
+    owner: Ints
+    owners: list[tuple[float, Ints]] = field(default_factory=list)
     decisions: int = 0
     chains: Chains | None = None
     latency_of: dict[int, float] = field(default_factory=dict)
@@ -120,9 +125,12 @@ class LightPaths:
                 if self.relays is not None:
                     self.relays.slot_bytes = plan.slot_bytes
                 self.cross.command(plan, now + self.cadence.control.delay)
+                if plan.owner is not None:
+                    self.owners.append((now + self.cadence.control.delay, plan.owner))
             self.cross.advance(now)
         self.cross.advance(now)
         up = self.cross.up()
+        failed = self._handed_over(now) or failed
         if np.array_equal(up, self.lit) and not failed:
             return bun, False
         flows = old if failed else self._concerned(ledger, up, old)
@@ -137,6 +145,13 @@ class LightPaths:
             able = old[self.held[old] & (self.gate[old] <= now) & (bun.bundle_of[old] == NOWHERE)]
             bun = self.relays.offer(ledger, bun, net, fresh, up, able, active)
         return bun, booked
+
+    def _handed_over(self, now: float) -> bool:
+        """Whether a circuit belongs to others from now on."""
+        before = self.owner
+        while self.owners and self.owners[0][0] <= now:
+            self.owner = self.owners.pop(0)[1]
+        return not np.array_equal(before, self.owner)
 
     def _take_back(self, relays: Relays, bun: Bundles, net: Uses, up: Ints) -> Ints:
         """Stop what is on circuits that go; the flows that have bytes again, none of which now sends."""
@@ -204,7 +219,8 @@ class LightPaths:
         if not len(self.optics.ends):
             return bun, Moves(flows, row, latency, waits)
         src, dst = np.divmod(key, len(self.optics.ends))
-        lit = (self.lit[:, src] == dst) & (key >= 0)
+        owner = self.owner[:, src]
+        lit = (self.lit[:, src] == dst) & (key >= 0) & ((owner < 0) | (owner == self.job[flows]))
         count = lit.sum(axis=0)
         waits |= (key >= 0) & (self.circuits.without_circuit != "eps")
         waits &= count == 0
@@ -286,6 +302,7 @@ def light_paths(
         workload=workload,
         packets=routes.path.copy(),
         packet_latency=routes.latency.copy(),
+        job=workload.coflows.job[workload.flows.coflow],
         choice=choices(workload, transport),
         row_of=np.full((workload.n_flows, len(optics.nodes)), -1, np.int64),
         head=np.full(len(optics.ends) ** 2, -1, np.int64),
@@ -298,6 +315,7 @@ def light_paths(
         cut=np.zeros(workload.n_flows, bool),
         outages=outages_of(faults, workload, fabric, routes, capacity),
         relays=parcels,
+        owner=np.full(optics.up.shape, -1, np.int64),
     )
 
 

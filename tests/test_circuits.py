@@ -216,3 +216,26 @@ def test_osdl_prefers_the_gain_per_port():
     work = ring(0, [0, 1, 2], 10.0) + ring(1, [0, 3], 13.0)
     plan = decide(make(Spec("osdl")), view(4, work=work, iterations=[1, 1], delay=1.0))
     assert plan.out[0, 0].tolist() == [3, -1, -1, 0]
+
+
+def test_osdl_moves_a_running_job_only_if_what_it_has_left_gains_more_than_the_move_costs():
+    """3 of 4 iterations left save 90 s each: to a slice that comes free for 269 s in all, not for 271 s."""
+    work = ring(0, [0, 1, 2], 10.0)
+    for checkpoint, moves in (("260s", True), ("262s", False)):
+        osdl = make(Spec("osdl", {"checkpoint": checkpoint}))
+        busy = np.array([[3, -1, -1, 0]])
+        seen = view(4, work=work + ring(1, [0, 3], 50.0), iterations=[4, 9], done=[1, 0], delay=9.0, out=busy)
+        assert len(decide(osdl, seen).hold) == 0
+        released = view(4, work=work, iterations=[4], done=[1], delay=9.0, out=busy)
+        assert (len(decide(osdl, released).hold) == 1) is moves
+
+
+def test_osdl_dedicates_the_slices_that_are_in_use():
+    osdl = make(Spec("osdl", {"dedicated": True}))
+    seen = view(
+        6, work=ring(0, [0, 1, 2], 10.0), iterations=[1], delay=1.0, out=np.array([[-1] * 4 + [5, 4]])
+    )
+    plan = decide(osdl, seen)
+    assert plan.out[0, 0].tolist() == [1, 2, 0, -1, 5, 4]
+    assert plan.owner is not None
+    assert plan.owner[0].tolist() == [0, 0, 0, -1, -1, -1]

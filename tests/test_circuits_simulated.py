@@ -178,3 +178,49 @@ def test_flows_that_nobody_will_give_a_circuit_are_an_error():
 
 def test_without_a_scheduler_optical_switches_stay_dark():
     assert run(one_flow(), hybrid(), Fair()).flow_finish[0] == pytest.approx(4.0)
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Joins rack 1 to rack 2 for the flows of one job, -1 for all."""
+
+    owner: int
+    without_circuit: str = "eps"
+    name: ClassVar[str] = "owned"
+    events: ClassVar[Event] = Event.NONE
+    hops: ClassVar[int] = 1
+
+    def __call__(self, view):
+        return CircuitPlan(
+            np.array([[[1, -1, -1]]]), np.array([np.inf]), owner=np.array([[self.owner, -1, -1]])
+        )
+
+
+@pytest.mark.parametrize(("owner", "ends"), [(-1, [2.05, 2.05]), (0, [1.075, 2.05]), (1, [2.05, 1.075])])
+def test_an_owned_circuit_is_one_jobs_alone(owner, ends):
+    """Two jobs send 1 MB each from rack 1 to rack 2, 25 kB of it by packets in the 0.1 s of dark time.
+
+    Then both share 1 MB/s; or the owner has it, and the other 0.5 MB/s of the packet switches.
+    """
+    case = Case(6)
+    case.coflow((0, 2, 1 * MB))
+    case.coflow((1, 3, 1 * MB))
+    out = run(case.build(), hybrid(), Fair(), circuits=Owned(owner))
+    assert out.flow_finish == pytest.approx(ends)
+
+
+def test_a_circuit_that_is_given_to_another_job_is_left_at_that_moment():
+    """Job 0's until job 1 comes at 0.6 s; then it goes on by packets: 0.05 + 0.5 MB, 1.45 at 0.5 MB/s."""
+
+    @dataclass(frozen=True)
+    class Newest(Owned):
+        events: ClassVar[Event] = Event.COFLOW_RELEASED
+
+        def __call__(self, view):
+            return Owned(int(view.waiting.owner.max()))(view)
+
+    case = Case(6)
+    case.coflow((0, 2, 2 * MB))
+    case.coflow((1, 3, 1 * MB), at=0.6)
+    out = run(case.build(), hybrid(), Fair(), circuits=Newest(0))
+    assert out.flow_finish == pytest.approx([0.6 + 1.45 / 0.5, 1.6])

@@ -28,10 +28,12 @@ class Osdl:
     have ended stay up until their ports are needed, so that the next job like them finds one.
 
     A ring is over ends: of the workers behind one rack the neighbours stay on its packet switch. Which hosts
-    a job gets is the placement's matter. Flows of other jobs between two ends of a slice use it too.
+    a job gets is the placement's matter: what moves is a job's traffic. With `dedicated` a slice is its job's
+    alone, which only the simulator can do; without, flows of other jobs between two of its ends use it too.
     """
 
     checkpoint: Duration = 0.0
+    dedicated: bool = False
     without_circuit: Literal["eps", "wait"] = "eps"
 
     name: ClassVar[str] = "osdl"
@@ -41,6 +43,7 @@ class Osdl:
     def __call__(self, view: CircuitView) -> CircuitPlan:
         jobs = _rings(view)
         out = view.out.copy()
+        owner = np.full(out.shape, -1, np.int64)
         used = np.zeros(out.shape, bool)
         load = np.zeros(len(view.packet_rate))
         for each in jobs:
@@ -52,14 +55,18 @@ class Osdl:
                 without.append(each)
             else:
                 used[switch, each.ring] = True
+                owner[switch, each.ring] = view.jobs.id[each.row]
         for each in (j for j in jobs if j not in without):
             load[each.ring] -= each.bytes
         while (chosen := self._best(view, without, load, used)) is not None:
             each, switch = chosen
             _set(out[switch], each.ring)
             used[switch, each.ring] = True
+            owner[switch, each.ring] = view.jobs.id[each.row]
             load[each.ring] -= each.bytes
             without.remove(each)
+        if self.dedicated:
+            return CircuitPlan(out[None], np.full(1, np.inf), owner=owner)
         if np.array_equal(out, view.out):
             return nothing(view)
         return CircuitPlan(out[None], np.full(1, np.inf))

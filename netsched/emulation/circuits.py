@@ -73,6 +73,11 @@ class Controller:
             self.cross.advance(now)
             view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, left, now)
             plan = decide(self.circuits, view)
+            if plan.owner is not None:
+                raise EmulationError(
+                    f"circuits {self.circuits.name}: dedicated slices cannot be emulated: routes go by "
+                    "address and know no jobs: leave dedicated out, or run it on the simulator"
+                )
             self.decisions += 1
             self.cadence.decided(now, plan)
             if len(plan.hold):

@@ -66,12 +66,15 @@ class CircuitPlan:
     out          (K, S, E) as `CircuitView.out`: no end is reached twice over one switch. K = 0: no change
     hold         (K,) seconds from the command of a step to that of the next, the dark time included
     review_in    ask again within so many seconds, inf for "when something happens"
+    owner        (S, E) the job (`JobView.id`) whose flows alone may use the circuit from each end, -1 for all
+                 jobs; with one step only. None: all may use all
     slot_bytes   what a circuit carries until it goes; more is not sent ahead over it. 0 but for "relay"
     """
 
     out: Ints
     hold: Floats
     review_in: float = float("inf")
+    owner: Ints | None = None
     slot_bytes: float = 0.0
 
 
