@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hostagent.config import Config
 
 LIST_S: Final = 1.0
-_SHOWN: Final = 16
 
 
 class TupleMarks(Protocol):
@@ -54,7 +53,7 @@ class Tagger:
         self._rules = rules
         self._quota = config.api.limits.quota()
         self._closer = Closer()
-        self._before = Before()
+        self.before = Before()
         self._next_list: dict[int, float] = {}
 
     def tag(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
@@ -86,41 +85,9 @@ class Tagger:
             dscp = marking.dscp_of(cls, self.config.queues)
             self.ledger.note(Record(one.cookie, True, one.uid, "", cls, dscp, ladder.NFT_TUPLE))
 
-    def put_back(self, connections: Sequence[Connection]) -> None:
-        """Give sockets their earlier marks back where no client does it: level pidfd's, and of jobs gone."""
-        clients = {(client.job, client.peer.uid) for client in connections}
-        wanted = [
-            record.cookie
-            for record in self.ledger.records()
-            if record.level == ladder.PIDFD or (record.job, record.uid) not in clients
-        ]
-        for cookie in self._before.put_back(wanted, self.close):
-            self.ledger.forget(cookie)
-
     def close(self, fds: Sequence[int]) -> None:
         """Close descriptors that were fetched for the agent itself."""
         self._closer.close(fds, os.geteuid())
-
-    def still_marked(self, connections: Sequence[Connection]) -> list[Message]:
-        """Jobs' own sockets that carry a mark of ours now, by job and user; the kernel's word if it has one.
-
-        `pids` are those of the job's clients that are connected; without one nobody can be asked.
-        """
-        found = {one.cookie: one for one in sockdiag.sockets()}
-        self.ledger.prune(found)
-        count: dict[tuple[str, int], int] = {}
-        for record in self.ledger.records():
-            one = found.get(record.cookie)
-            carries = one is None or one.dscp == record.dscp
-            if record.level != ladder.NFT_TUPLE and record.dscp and carries:
-                count[record.job, record.uid] = count.get((record.job, record.uid), 0) + 1
-        pids: dict[tuple[str, int], list[int]] = {}
-        for client in connections:
-            pids.setdefault((client.job, client.peer.uid), []).append(client.pid)
-        return [
-            {"job": job, "uid": uid, "sockets": sockets, "pids": pids.get((job, uid), [])[:_SHOWN]}
-            for (job, uid), sockets in sorted(count.items())
-        ]
 
     def _class_of(self, connection: Connection, request: Message) -> int:
         try:
@@ -260,7 +227,7 @@ class Tagger:
         if self.config.mode != "observe":
             for fd, one in zip(fds, known, strict=True):
                 if one is not None:
-                    self._before.note(one[0], fd, self.ledger.get(one[0]) is not None)
+                    self.before.note(one[0], fd, self.ledger.get(one[0]) is not None)
 
     def _mark(self, fds: Sequence[int], dscp: int, group: str, even_busy: bool) -> list[Tagged]:
         if self.config.mode == "observe":

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from hostagent import ladder, protocol, sockdiag
+from hostagent import ladder, leaving, protocol, sockdiag
 from hostagent.bands import Bands
 from hostagent.follower import Follower
 from hostagent.hostmarks import HostMarks
@@ -206,8 +206,8 @@ class Verbs:
             left += failed
         self._was_restored = True
         clients = self._connections()
-        self.tagger.put_back(clients)
-        marked = self.tagger.still_marked(clients)
+        leaving.put_back(self.ledger, self.tagger.before, clients, self.tagger.close)
+        marked = leaving.still_marked(self.ledger, clients)
         if self.host is not None:
             left += self.host.restore()
             self.host.put_back(self._is_known, self.tagger.close)
