@@ -273,6 +273,8 @@ def _status(options: argparse.Namespace) -> int:
             print(
                 f"{port['interface']}: {port['rate']}, {port['queues']} queues ({port['mechanism']}): {state}"
             )
+            if port["why"]:
+                print(f"  {port['why']}")
     healthy = all(not (p.get("error") or p["conflict"] or p["differences"]) for p in shown["interfaces"])
     healthy &= not (shown["marks"] or {}).get("conflict")
     return 0 if healthy else 1

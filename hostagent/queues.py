@@ -158,7 +158,7 @@ class Ports:
             "mechanism": owned.mechanism(port.want),
             "why": port.why,
             "rate": owned.shown_rate(port.want),
-            "rate_bytes_per_second": owned.rate(port.want),
+            **({"rate_bytes_per_second": owned.rate(port.want)} if owned.rate(port.want) else {}),
             "queues": port.queues,
             "conflict": port.conflict,
             "repairs": port.repairs,

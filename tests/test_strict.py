@@ -208,6 +208,9 @@ def test_auto_takes_the_first_rung_that_works_and_says_why_none_above(tmp_path):
             done = command(*host.argv(*AGENT, "plan", "--config", str(tmp_path / "agent.yaml")))
             assert f"eth0: as it should be; scheduler {expected.removesuffix('-map')}" in done.stdout
             assert port["why"] in done.stdout
+            done = command(*AGENT, "status", "--socket", path)
+            assert done.returncode == 0 and f"({expected}): as it should be" in done.stdout
+            assert port["why"] in done.stdout and "rate_bytes_per_second" not in port
         assert host.run("tc", "-d", "qdisc", "show") + host.run("nft", "list", "ruleset") == before
 
 
