@@ -45,10 +45,9 @@ def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:
         raise wrong(f"plan.out is {plan.out.dtype}{plan.out.shape}, must be int64{(steps, *view.out.shape)}")
     if not (plan.hold > 0).all() or not plan.review_in > 0:
         raise wrong("a hold or review_in is not more than 0 s")
-    if plan.owner is not None and (plan.owner.shape != view.out.shape or circuits.hops > 1 or steps > 1):
-        raise wrong(
-            f"plan.owner has shape {plan.owner.shape}, must be {view.out.shape}, one step and one hop"
-        )
+    simple = circuits.hops == 1 and steps == 1 and not plan.slot_bytes
+    if plan.owner is not None and not (simple and plan.owner.shape == view.out.shape):
+        raise wrong(f"plan.owner must be int64{view.out.shape}, in a plan of one step, without detours")
     if not 0 <= plan.slot_bytes < np.inf or (plan.slot_bytes and circuits.without_circuit != "relay"):
         raise wrong(
             f"plan.slot_bytes is {plan.slot_bytes}, must be 0, or more where without_circuit is relay"

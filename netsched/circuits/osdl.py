@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from netsched.circuits.planes import nothing
+from netsched.circuits.planes import NONE, nothing
 from netsched.circuits.topoopt import ring_of
-from netsched.model import CircuitPlan, CircuitView, Event, Floats, Ints
+from netsched.model import Bools, CircuitPlan, CircuitView, Event, Floats, Ints
+from netsched.ondemand import frozen
 from netsched.units import Duration
 
 
@@ -41,97 +43,109 @@ class Osdl:
     hops: ClassVar[int] = 1
 
     def __call__(self, view: CircuitView) -> CircuitPlan:
-        jobs = _rings(view)
-        out = view.out.copy()
-        owner = np.full(out.shape, -1, np.int64)
+        work = view.work
+        columns = (each.tobytes() for each in (work.owner, work.src, work.dst, work.bytes))
+        rings = _rings(*columns, len(view.packet_rate))
+        rate = _port_rate(view, rings)
+        out, owner = view.out.copy(), np.full(view.out.shape, -1, np.int64)
         used = np.zeros(out.shape, bool)
-        load = np.zeros(len(view.packet_rate))
-        for each in jobs:
-            load[each.ring] += each.bytes
-        without: list[RingJob] = []
-        for each in sorted(jobs, key=lambda j: (-j.gain(view, load), j.row)):
-            switch = _present(out, used, each.ring)
-            if switch is None:
-                without.append(each)
-            else:
-                used[switch, each.ring] = True
-                owner[switch, each.ring] = view.jobs.id[each.row]
-        for each in (j for j in jobs if j not in without):
-            load[each.ring] -= each.bytes
-        while (chosen := self._best(view, without, load, used)) is not None:
-            each, switch = chosen
-            _set(out[switch], each.ring)
-            used[switch, each.ring] = True
-            owner[switch, each.ring] = view.jobs.id[each.row]
-            load[each.ring] -= each.bytes
-            without.remove(each)
-        if self.dedicated:
-            return CircuitPlan(out[None], np.full(1, np.inf), owner=owner)
-        if np.array_equal(out, view.out):
+        load = rings.bytes @ rings.member
+        without = np.ones(len(rings.row), bool)
+        up = ((out[:, None, :] == rings.after) | ~rings.member).all(axis=2)
+        gain = _gains(view, rings, rate.max(axis=0, initial=0.0), load)
+        for r in np.lexsort((rings.row, -gain)).tolist():
+            free = up[:, r] & ~used[:, rings.member[r]].any(axis=1)
+            if free.any():
+                self._give(view, rings, r, int(free.argmax()), used, owner)
+                without[r] = False
+        load -= rings.bytes[~without] @ rings.member[~without]
+        while (chosen := self._best(view, rings, rate, load, used, without)) is not None:
+            r, switch = chosen
+            _join(out[switch], rings.after[r])
+            self._give(view, rings, r, switch, used, owner)
+            load -= rings.bytes[r] * rings.member[r]
+            without[r] = False
+        if not self.dedicated and np.array_equal(out, view.out):
             return nothing(view)
-        return CircuitPlan(out[None], np.full(1, np.inf))
+        return CircuitPlan(out[None], np.full(1, np.inf), owner=owner if self.dedicated else None)
+
+    def _give(self, view: CircuitView, rings: Rings, r: int, switch: int, used: Bools, owner: Ints) -> None:
+        used[switch, rings.member[r]] = True
+        owner[switch, rings.member[r]] = view.jobs.id[rings.row[r]]
 
     def _best(
-        self, view: CircuitView, jobs: list[RingJob], load: Floats, used: np.ndarray
-    ) -> tuple[RingJob, int] | None:
-        """The job that gains most per port from new circuits, and the switch that has its ports free."""
-        offers = [(each.gain(view, load), each) for each in jobs]
-        for gain, each in sorted(offers, key=lambda o: (-o[0] / len(o[1].ring), o[1].row)):
-            switch = _free(view, used, each.ring)
-            if switch is not None and gain > self._cost(view, each, switch):
-                return each, switch
-        return None
-
-    def _cost(self, view: CircuitView, job: RingJob, switch: int) -> float:
-        moved = self.checkpoint if view.jobs.iterations_done[job.row] > 0 else 0.0
-        return float(view.delay[switch]) + moved
+        self, view: CircuitView, rings: Rings, rate: Floats, load: Floats, used: Bools, without: Bools
+    ) -> tuple[int, int] | None:
+        """The ring that gains most per port from new circuits, and the switch that has its ports free."""
+        free = (rate > 0) & ~(used[:, None, :] & rings.member).any(axis=2)
+        switch = free.argmax(axis=0)
+        gain = _gains(view, rings, rate.max(axis=0, initial=0.0), load)
+        moved = np.where(view.jobs.iterations_done[rings.row] > 0, self.checkpoint, 0.0)
+        able = np.flatnonzero(without & free.any(axis=0) & (gain > view.delay[switch] + moved))
+        if not len(able):
+            return None
+        per_port = gain[able] / rings.member[able].sum(axis=1)
+        r = int(able[np.lexsort((rings.row[able], -per_port))[0]])
+        return r, int(switch[r])
 
 
 @dataclass(frozen=True, eq=False)
-class RingJob:
-    """A job (row of the view's jobs) whose traffic is one ring of ends; bytes of its busiest pair."""
+class Rings:
+    """R jobs (`row` of the view's jobs) whose traffic is one ring of ends each.
 
-    row: int
-    ring: Ints
-    bytes: float
+    after   (R, E) the end that follows in the ring, -1 for an end that is not in it (`member` says which are)
+    bytes   (R,) of the busiest pair, per iteration
+    """
 
-    def gain(self, view: CircuitView, load: Floats) -> float:
-        """Seconds that a slice saves over what the job has left, -inf where no switch has all its ports.
-
-        `load`: bytes per iteration that each end sends by packets, those of this job included.
-        """
-        rate = view.rate[:, self.ring].min(axis=1).max(initial=0.0)
-        if rate <= 0:
-            return float("-inf")
-        packets: Floats = load[self.ring] / np.maximum(view.packet_rate[self.ring], 1e-300)
-        left = max(int(view.jobs.iterations[self.row] - view.jobs.iterations_done[self.row]), 0)
-        return left * (float(packets.max()) - self.bytes / float(rate))
+    row: Ints
+    after: Ints
+    member: Bools
+    bytes: Floats
 
 
-def _rings(view: CircuitView) -> list[RingJob]:
-    work = view.work
+@lru_cache(maxsize=16)
+def _rings(owner: bytes, src: bytes, dst: bytes, amount: bytes, ends: int) -> Rings:
+    """The rings among rows (job, pair, bytes), as the bytes of their columns.
+
+    Kept, since they are asked for again whenever a coflow comes or ends.
+    """
+    job, one, other = (np.frombuffer(each, np.int64) for each in (owner, src, dst))
+    size = np.frombuffer(amount, np.float64)
     found = []
-    for job in np.unique(work.owner).tolist():
-        rows = work.owner == job
-        ring = ring_of(work.src[rows], work.dst[rows])
-        if ring:
-            found.append(RingJob(job, np.array(ring), float(work.bytes[rows].max())))
-    return found
+    for rows in np.split(np.arange(len(job)), np.flatnonzero(np.diff(job)) + 1):
+        if len(rows) and ring_of(one[rows], other[rows]):
+            found.append(rows)
+    after = np.full((len(found), ends), NONE, np.int64)
+    for r, rows in enumerate(found):
+        after[r, one[rows]] = other[rows]
+    return Rings(
+        row=frozen(np.array([job[rows[0]] for rows in found], np.int64)),
+        after=frozen(after),
+        member=frozen(after >= 0),
+        bytes=frozen(np.array([size[rows].max() for rows in found], np.float64)),
+    )
 
 
-def _present(out: Ints, used: np.ndarray, ring: Ints) -> int | None:
-    """The first switch on which the ring is up and in nobody's use."""
-    up = (out[:, ring] == np.roll(ring, -1)).all(axis=1) & ~used[:, ring].any(axis=1)
-    return int(np.argmax(up)) if up.any() else None
+def _port_rate(view: CircuitView, rings: Rings) -> Floats:
+    """(S, R) bytes/s of the slowest port of each ring on each switch, 0 where one has none."""
+    rate: Floats = np.where(rings.member, view.rate[:, None, :], np.inf).min(axis=2, initial=np.inf)
+    return rate
 
 
-def _free(view: CircuitView, used: np.ndarray, ring: Ints) -> int | None:
-    """The first switch that has all ports of the ring, none of them in use."""
-    free = (view.rate[:, ring] > 0).all(axis=1) & ~used[:, ring].any(axis=1)
-    return int(np.argmax(free)) if free.any() else None
+def _gains(view: CircuitView, rings: Rings, rate: Floats, load: Floats) -> Floats:
+    """(R,) seconds that a slice at `rate` saves over what each job has left, -inf where it has no ports.
+
+    `load`: bytes per iteration that each end sends by packets, those of the job itself included.
+    """
+    by_packets = load / np.maximum(view.packet_rate, 1e-300)
+    packets = np.where(rings.member, by_packets, 0.0).max(axis=1, initial=0.0)
+    left = np.maximum(view.jobs.iterations[rings.row] - view.jobs.iterations_done[rings.row], 0)
+    by_circuit = rings.bytes / np.where(rate > 0, rate, 1.0)
+    return np.where(rate > 0, left * (packets - by_circuit), -np.inf)
 
 
-def _set(row: Ints, ring: Ints) -> None:
+def _join(row: Ints, after: Ints) -> None:
     """Join the ring on one switch; circuits of others that end at its ports go."""
-    row[np.isin(row, ring)] = -1
-    row[ring] = np.roll(ring, -1)
+    ring = np.flatnonzero(after >= 0)
+    row[np.isin(row, ring)] = NONE
+    row[ring] = after[ring]
