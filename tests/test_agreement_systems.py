@@ -63,8 +63,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     # One sender's order: what goes, and what waits behind it.
     "mercury": senders("mercury", fuse="16MiB", batch=64, iterations=2),
     "p3": senders("p3", fuse="16MiB", batch=64, iterations=2),
+    # Credit for a piece to each server: docs/emulation.md says what becomes of more.
     "bytescheduler": senders(
-        {"bytescheduler": {"partition": "16MB", "credit": "64MB"}}, model="alexnet", device=SLOW
+        {"bytescheduler": {"partition": "16MB", "credit": "32MB"}}, model="alexnet", device=SLOW
     ),
     "prophet": senders({"prophet": {"partition": "16MB", "credit": "64MB"}}, model="alexnet", device=SLOW),
     # Jobs and stages in order. Of two searches with as much to send each, the one that is a message ahead
