@@ -192,15 +192,18 @@ def remove(link: Netlink, ifindex: int, drain_s: float = 0.0) -> bool:
         end = time.monotonic() + drain_s
         while time.monotonic() < end and any(c.backlog_bytes for c in counters(link, ifindex).classes):
             time.sleep(0.005)
+    delete_root(link, ifindex)
+    return True
+
+
+def delete_root(link: Netlink, ifindex: int) -> None:
+    """Delete our root, whatever its kind; nothing if it, or the interface, has gone meanwhile."""
     try:
         link.request(wire.DELQDISC, wire.tcmsg(ifindex, wire.OUR_ROOT, wire.ROOT))
     except NetlinkError as error:
-        if (
-            error.errno not in (errno.ENOENT, errno.EINVAL, errno.ENODEV)
-            or read_back(link, ifindex) is not None
-        ):
+        gone = error.errno in (errno.ENOENT, errno.EINVAL, errno.ENODEV)
+        if not gone or root_of(link, ifindex) in OUR_ROOTS:
             raise
-    return True
 
 
 def _open(link: Netlink, ifindex: int, tree: Tree) -> None:

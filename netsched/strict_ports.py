@@ -111,12 +111,5 @@ def remove(link: Netlink, ifindex: int, drain_s: float = 0.0) -> bool:
         one.backlog_bytes for one in counters(link, ifindex, actual.bands).classes
     ):
         time.sleep(_POLL_S)
-    try:
-        link.request(wire.DELQDISC, wire.tcmsg(ifindex, wire.OUR_ROOT, wire.ROOT))
-    except NetlinkError as error:
-        if (
-            error.errno not in (errno.ENOENT, errno.EINVAL, errno.ENODEV)
-            or read_back(link, ifindex) is not None
-        ):
-            raise
+    ports.delete_root(link, ifindex)
     return True

@@ -324,3 +324,30 @@ def test_a_killed_agent_s_queues_are_taken_over_by_one_with_htb_and_cleaned_up(k
         assert done.returncode == 0 and "eth0: queues removed" in done.stdout
         assert host.run("tc", "-d", "qdisc", "show") == before
         assert os.listdir(tmp_path) == ["agent.yaml"]  # noqa: PTH208
+
+
+@pytest.mark.root
+def test_an_urgent_packet_overtakes_what_waits(kind):
+    # A veth has no rate at which anything could wait: the queues hang below one.
+    with wire() as (left, right):
+        left.run("tc", "qdisc", "add", "dev", "left", "root", "handle", "1:", "tbf", "rate", "2mbit",
+                 "burst", "2000", "limit", "1000000")  # fmt: skip
+        (_, _, _, *root), *others = export.tc("left", strict.port(kind))
+        at = root.index("root")
+        left.run("tc", "qdisc", "replace", *root[:at], "parent", "1:1", *root[at + 1 :])
+        for argv in others:
+            left.run(*argv)
+        with (
+            within(right.pid, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as sink,
+            within(left.pid, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as source,
+        ):
+            sink.bind(("10.9.0.2", 9))
+            sink.settimeout(5)
+            for cls, number in ((7, 40), (6, 5), (3, 5), (0, 5)):
+                source.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, marking.dscp_of(cls) << 2)
+                for _ in range(number):
+                    source.sendto(bytes([cls]) * 1000, ("10.9.0.2", 9))
+            order = [sink.recv(2000)[0] for _ in range(55)]
+        assert [cls for cls in order if cls != 7] == [0] * 5 + [3] * 5 + [6] * 5, "in order of the classes"
+        # The few that were under way before the urgent ones came.
+        assert order.index(0) < 20, order
