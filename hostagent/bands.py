@@ -9,13 +9,13 @@ as a higher one has packets.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hostagent import logs, nft
 from hostagent.nft import NftError
+from hostagent.patience import Repairs
 from netsched import marking, ports
 from netsched.errors import CapabilityError, NetschedError
 from netsched.netlink import Netlink
@@ -32,8 +32,6 @@ _PRIORITY_OF_BAND: Final = ("0:6", "none", "0:2")
 """Packet priorities that pfifo_fast's fixed map (priomap 1 2 2 2 1 2 0 0 1 ...) puts into each band, as nft
 lists them; "none" is priority 0."""
 _KINDS: Final = frozenset({"mq", "pfifo_fast"})
-_REPAIRS: Final = 3
-_WINDOW_S: Final = 600.0
 
 
 def band_of(cls: int, queues: int) -> int:
@@ -69,8 +67,7 @@ class Bands:
     link: Netlink
     why: Mapping[str, str] = field(default_factory=dict)
     conflict: str = ""
-    repairs: int = 0
-    repaired_at: list[float] = field(default_factory=list)
+    repairs: Repairs = field(default_factory=Repairs)
     _loaded: str = ""
 
     @classmethod
@@ -146,13 +143,8 @@ class Bands:
             self.conflict = str(error)
             _LOG.error("bands left alone", extra=logs.fields({"table": TABLE, "conflict": self.conflict}))
             return
-        now = time.monotonic()
-        self.repairs += 1
-        self.repaired_at = [then for then in self.repaired_at if then > now - _WINDOW_S] + [now]
-        _LOG.warning("bands repaired", extra=logs.fields({"table": TABLE, "repairs": self.repairs}))
-        if len(self.repaired_at) >= _REPAIRS:
-            times = f"{len(self.repaired_at)} times in {_WINDOW_S / 60:.0f} minutes"
-            self.conflict = f"changed by somebody else {times}; left as it is"
+        self.conflict = self.repairs.note()
+        _LOG.warning("bands repaired", extra=logs.fields({"table": TABLE, "repairs": self.repairs.total}))
 
     def restore(self) -> list[str]:
         """Take the table away; what could not be taken away, in words."""
@@ -186,7 +178,7 @@ class Bands:
                     "queues": self.queues,
                     "bands": [band_of(cls, self.queues) for cls in range(self.queues)],
                     "conflict": self.conflict,
-                    "repairs": self.repairs,
+                    "repairs": self.repairs.total,
                     "differences": wrong,
                 }
             )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostagent import bpf, cgroups, ladder, logs, sockdiag, undo
 from hostagent.cgroups import Cgroup
 from hostagent.nftmarks import TABLE, NftMarks
+from hostagent.patience import Repairs
 from netsched import marking
 from netsched.errors import CapabilityError, NetschedError
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from hostagent.config import Config
 
 _LOG: Final = logging.getLogger(__name__)
-_REPAIRS: Final = 3
-_WINDOW_S: Final = 600.0
 _HOLD: Final = 4
 """Comparisons (`resync`) that an entry for a connection outlives without being renewed."""
 
@@ -44,7 +42,7 @@ class HostMarks:
     table: NftMarks | None = None
     why: dict[str, str] = field(default_factory=dict)
     conflict: str = ""
-    repaired_at: list[float] = field(default_factory=list)
+    repairs: Repairs = field(default_factory=Repairs)
     adopted: list[tuple[sockdiag.Found, int]] = field(default_factory=list)
     _links: dict[Cgroup, int] = field(default_factory=dict)
 
@@ -144,12 +142,8 @@ class HostMarks:
             self.conflict = str(error)
             _LOG.error("marks left alone", extra=logs.fields({"table": TABLE, "conflict": self.conflict}))
             return
-        now = time.monotonic()
-        self.repaired_at = [then for then in self.repaired_at if then > now - _WINDOW_S] + [now]
-        _LOG.warning("marks repaired", extra=logs.fields({"table": TABLE, "repairs": len(self.repaired_at)}))
-        if len(self.repaired_at) >= _REPAIRS:
-            times = f"{len(self.repaired_at)} times in {_WINDOW_S / 60:.0f} minutes"
-            self.conflict = f"changed by somebody else {times}; left as it is"
+        self.conflict = self.repairs.note()
+        _LOG.warning("marks repaired", extra=logs.fields({"table": TABLE, "repairs": self.repairs.total}))
 
     def _follow(self) -> None:
         """A group that was deleted and made again has another number, which no rule knows yet."""

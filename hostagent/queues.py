@@ -7,12 +7,12 @@ not leave the first one shaped.
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hostagent import logs, owned
 from hostagent.owned import Wanted
+from hostagent.patience import Repairs
 from netsched import ports
 from netsched.errors import NetschedError
 from netsched.netlink import Netlink
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from hostagent.rungs import Settled
 
 _LOG: Final = logging.getLogger(__name__)
-_REPAIRS: Final = 3
-"""Repairs of one port within _WINDOW_S after which the agent stops: somebody else wants it otherwise."""
-_WINDOW_S: Final = 600.0
 _SHOWN: Final = 4
 DRAIN_S: Final = 2.0
 _MASTERS: Final = frozenset({"bond", "team", "bridge"})
@@ -45,8 +42,7 @@ class Port:
     queues: int
     why: str = ""
     ours: bool = False
-    repairs: int = 0
-    repaired_at: list[float] = field(default_factory=list)
+    repairs: Repairs = field(default_factory=Repairs)
     conflict: str = ""
 
 
@@ -116,18 +112,13 @@ class Ports:
                 _LOG.error("port left to somebody else", extra=logs.fields(about))
                 continue
             if changes:
-                now = time.monotonic()
-                port.repairs += 1
-                port.repaired_at = [then for then in port.repaired_at if then > now - _WINDOW_S] + [now]
+                port.conflict = port.repairs.note()
                 done: dict[str, logs.Value] = {
                     "interface": port.name,
                     "changes": changes,
-                    "repairs": port.repairs,
+                    "repairs": port.repairs.total,
                 }
                 _LOG.warning("port repaired", extra=logs.fields(done))
-            if len(port.repaired_at) >= _REPAIRS:
-                times = f"{len(port.repaired_at)} times in {_WINDOW_S / 60:.0f} minutes"
-                port.conflict = f"changed by somebody else {times}; left as it is"
 
     def restore(self) -> list[str]:
         """Give every port back to the kernel's default, emptying the queues first; returns their names."""
@@ -161,7 +152,7 @@ class Ports:
             **({"rate_bytes_per_second": owned.rate(port.want)} if owned.rate(port.want) else {}),
             "queues": port.queues,
             "conflict": port.conflict,
-            "repairs": port.repairs,
+            "repairs": port.repairs.total,
         }
         try:
             wrong = owned.differences(self.link, port.index, port.want)

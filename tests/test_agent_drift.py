@@ -124,10 +124,10 @@ def test_each_object_is_seen_to_differ_and_put_right_once(host, owned, what):
     assert plan["eth1"] == []
     owned.watch()
     assert ports.read_back(owned.link, port.index) == port.want
-    assert (port.repairs, port.conflict, other.repairs) == (1, "", 0)
+    assert (port.repairs.total, port.conflict, other.repairs.total) == (1, "", 0)
     before = owned.link.operations
     owned.watch()
-    assert owned.link.operations == before and port.repairs == 1
+    assert owned.link.operations == before and port.repairs.total == 1
 
 
 def test_what_is_not_ours_is_left_where_it_is(host, owned):

@@ -14,7 +14,7 @@ import pytest
 from ladder_ends import config_of, group
 from running_agent import command
 
-from hostagent import bpf, cgroups, hostmarks, nft
+from hostagent import bpf, cgroups, nft, patience
 from hostagent.config import ConfigError, parse
 from hostagent.hostmarks import HostMarks
 from netsched.errors import CapabilityError, NetschedError
@@ -154,7 +154,7 @@ def test_where_a_group_takes_no_program_the_level_below_is_taken(group, monkeypa
 
 def test_only_repairs_in_quick_succession_count(monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(hostmarks.time, "monotonic", lambda: now)
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now)
     host = HostMarks(parse("{version: 1}", "x"))
 
     class Table:
