@@ -13,8 +13,8 @@ import numpy as np
 
 from netsched.bundles import Bundles
 from netsched.jit import inner
-from netsched.model import Floats, Ints
-from netsched.uses import BY_CAP, NOTHING, SHIFT, STAMP, Uses
+from netsched.model import Floats, Ints, ShortInts
+from netsched.uses import BY_CAP, SHIFT, STAMP, Uses
 
 LEVEL, WEIGHT = 0, 1
 """Columns of `Scratch.given`."""
@@ -37,7 +37,7 @@ class Scratch(NamedTuple):
     group         the bundles that are filled, `inside` is 1 for them where others stay as they are
     given         the level that a bundle gets (LEVEL, below 0 while it is open) and its weight (WEIGHT),
                   side by side because they are looked at together
-    frozen_by     the bottleneck that it gets
+    frozen_by     the bottleneck that it gets, if it gets a level
     number        0, 1, 2, ...: flows sorted by this are in order of number
     """
 
@@ -58,7 +58,7 @@ class Scratch(NamedTuple):
     spare: Ints
     cap_level: Floats
     given: Floats
-    frozen_by: Ints
+    frozen_by: ShortInts
     number: Ints
     inside: np.ndarray
 
@@ -82,7 +82,7 @@ def scratch(n_bundles: int, n_uses: int) -> Scratch:
         spare=np.zeros(n_bundles, np.int64),
         cap_level=np.zeros(n_bundles),
         given=np.zeros((n_bundles, 2)),
-        frozen_by=np.zeros(n_bundles, np.int64),
+        frozen_by=np.zeros(n_bundles, np.int32),
         number=np.arange(n_bundles),
         inside=np.zeros(n_bundles, np.int8),
     )
@@ -124,7 +124,6 @@ def open_bundle(bun: Bundles, net: Uses, s: Scratch, b: int, n_used: int) -> int
     weight = weight_in(bun, b)
     s.given[b, WEIGHT] = weight
     s.given[b, LEVEL] = -1.0
-    s.frozen_by[b] = NOTHING
     if weight != np.floor(weight):
         s.found[UNEVEN] = 1
     if bun.uncapped[b] == 0:

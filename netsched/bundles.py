@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from netsched.jit import inner, kernel
-from netsched.model import Floats, Ints
+from netsched.model import Floats, Ints, ShortInts
 
 NO_FLOW = -1
 NO_BUNDLE = -1
@@ -61,10 +61,10 @@ class Bundles(NamedTuple):
     first_of: Ints
     path: Ints
     cls: Ints
-    members: Ints
+    members: ShortInts
     unit_weight: Floats
     cap_sum: Floats
-    uncapped: Ints
+    uncapped: ShortInts
     booked: Floats
     v: Floats
     v_at: Floats
@@ -77,7 +77,7 @@ class Bundles(NamedTuple):
     region_due: Floats
     stale: Ints
     is_stale: np.ndarray
-    root: Ints
+    root: ShortInts
     place: Ints
     active: Ints
     free: Ints
@@ -125,16 +125,19 @@ def open_bundles(
     def ints(m: int, value: int = 0) -> Ints:
         return np.full(m, value, np.int64)
 
+    def short(m: int, value: int = 0) -> ShortInts:
+        return np.full(m, value, np.int32)
+
     bundles = Bundles(
         of_group=ints(n),
         beside=ints(n),
         first_of=ints(int(group.max()) + 1 if n else 0, NO_BUNDLE),
         path=ints(n),
         cls=ints(n),
-        members=ints(n),
+        members=short(n),
         unit_weight=np.zeros(n),
         cap_sum=np.zeros(n),
-        uncapped=ints(n),
+        uncapped=short(n),
         booked=np.zeros(n),
         v=np.zeros(n),
         v_at=np.zeros(n),
@@ -147,7 +150,7 @@ def open_bundles(
         region_due=np.full((blocks >> BLOCK) + 1, np.inf),
         stale=ints(blocks),
         is_stale=np.zeros(blocks, np.int8),
-        root=ints(n, NO_FLOW),
+        root=short(n, NO_FLOW),
         place=ints(n),
         active=ints(n),
         free=np.arange(n - 1, -1, -1, dtype=np.int64),

@@ -16,6 +16,8 @@ from netsched.uses import NOTHING, SHIFT, Uses, mark, use_of
 @inner
 def hold(net: Uses, b: int, bottleneck: int) -> None:
     """Note what holds bundle b, which is not parked, at its level from now on."""
+    if net.bottleneck[b] == bottleneck:
+        return
     if net.bottleneck[b] >= 0:
         net.n_held[net.bottleneck[b]] -= 1
     if bottleneck >= 0:

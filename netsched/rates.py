@@ -68,10 +68,10 @@ def _put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
 def _settle(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
     """Put into effect what the filling found for the first n bundles of `group`."""
     for b in s.group[:n]:
-        _put_rate(bun, b, max(0.0, s.given[b, LEVEL]), s.given[b, WEIGHT])
-        hold(net, b, s.frozen_by[b])
+        level = s.given[b, LEVEL]
+        _put_rate(bun, b, max(0.0, level), s.given[b, WEIGHT])
+        hold(net, b, s.frozen_by[b] if level >= 0.0 else NOTHING)
         parks(bun, net, b)
-        s.inside[b] = 0
     for u in s.used[:n_used]:
         net.load[u] = net.entry[u] - max(0.0, s.residual[u])
 
@@ -156,9 +156,9 @@ def _fill_class(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int) -> 
             net.wait[k] >>= 1
     else:
         net.pause[k] -= 1
+    for b in s.group[:n]:
+        s.inside[b] = 0
     if n_used == NOTHING:
-        for b in s.group[:n]:
-            s.inside[b] = 0
         bun.count[N_WHOLE] += 1
         n, n_used = fill_whole(bun, net, s, k, untouched_level(bun, net, k))
     _settle(bun, net, s, n, n_used)

@@ -183,7 +183,7 @@ def fill_whole(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> tup
     n, n_used = 0, 0
     b = net.newest[k]
     while b >= 0:
-        if bun.level[b] < floor and net.bottleneck[b] != NOTHING:
+        if floor > 0.0 and bun.level[b] < floor and net.bottleneck[b] != NOTHING:
             x = b << net.tally[SHIFT]
             for y in range(x, net.end_hop[b]):
                 u = net.of_hop[y]

@@ -12,7 +12,7 @@ import numpy as np
 
 from netsched.bundles import N_FREED, Bundles
 from netsched.jit import inner
-from netsched.model import Floats, Ints
+from netsched.model import Floats, Ints, ShortInts
 
 NOTHING = -1
 """No use, bundle, class or hop."""
@@ -63,9 +63,9 @@ class Uses(NamedTuple):
     share         [0]: how much of a class may be repaired before it is cheaper to compute the whole class
     """
 
-    of_hop: Ints
-    after: Ints
-    before: Ints
+    of_hop: ShortInts
+    after: ShortInts
+    before: ShortInts
     link: Ints
     cls: Ints
     first_hop: Ints
@@ -98,12 +98,12 @@ class Uses(NamedTuple):
     wait: Ints
     awake: Ints
     is_awake: np.ndarray
-    end_hop: Ints
-    class_of: Ints
-    next_peer: Ints
-    last_peer: Ints
+    end_hop: ShortInts
+    class_of: ShortInts
+    next_peer: ShortInts
+    last_peer: ShortInts
     is_parked: np.ndarray
-    bottleneck: Ints
+    bottleneck: ShortInts
     seed: np.ndarray
     seeded: Ints
     next_seed: Ints
@@ -120,10 +120,13 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
     def ints(n: int) -> Ints:
         return np.zeros(n, np.int64)
 
+    def short(n: int) -> ShortInts:
+        return np.zeros(n, np.int32)
+
     uses = Uses(
-        of_hop=ints(n_flows << shift),
-        after=ints(n_flows << shift),
-        before=ints(n_flows << shift),
+        of_hop=short(n_flows << shift),
+        after=short(n_flows << shift),
+        before=short(n_flows << shift),
         link=ints(n_uses),
         cls=ints(n_uses),
         first_hop=ints(n_uses),
@@ -156,12 +159,12 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         wait=ints(n_flows),
         awake=ints(n_flows),
         is_awake=np.zeros(n_flows, np.int8),
-        end_hop=ints(n_flows),
-        class_of=ints(n_flows),
-        next_peer=ints(n_flows),
-        last_peer=ints(n_flows),
+        end_hop=short(n_flows),
+        class_of=short(n_flows),
+        next_peer=short(n_flows),
+        last_peer=short(n_flows),
         is_parked=np.zeros(n_flows, np.int8),
-        bottleneck=ints(n_flows),
+        bottleneck=short(n_flows),
         seed=np.zeros(n_flows, np.int8),
         seeded=ints(n_flows),
         next_seed=ints(n_flows),

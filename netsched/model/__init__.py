@@ -5,7 +5,7 @@ nothing of ours but each other.
 """
 
 from netsched.model.circuits import CircuitPlan, Circuits, CircuitView, Pairs
-from netsched.model.columns import Bools, Floats, Ints
+from netsched.model.columns import Bools, Floats, Ints, ShortInts
 from netsched.model.decision import (
     BEST_EFFORT,
     PLAN_COLUMNS,
@@ -69,6 +69,7 @@ __all__ = [
     "Profile",
     "Scenario",
     "Scheme",
+    "ShortInts",
     "Spec",
     "Stages",
     "Standing",

@@ -9,5 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+ShortInts = npt.NDArray[np.int32]
+"""Numbers of rows and small counts where loops wait for memory: half of it to read."""
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

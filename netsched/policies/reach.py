@@ -49,12 +49,14 @@ def fastest(view: View) -> Floats:
     flows, coflows = view.flows, view.coflows
     n = len(coflows)
     shown = np.bincount(flows.coflow, minlength=n)
-    begin, end = flows.indptr[:-1], flows.indptr[1:]
+    begin, end, owner = flows.indptr[:-1], flows.indptr[1:], flows.coflow
     some = end > begin
-    unbounded = coflows.n_finished + np.bincount(flows.coflow[some], minlength=n) < coflows.n_flows
+    if not some.all():
+        begin, end, owner = begin[some], end[some], owner[some]
+    unbounded = coflows.n_finished + np.bincount(owner, minlength=n) < coflows.n_flows
     most = np.full(n, np.inf)
-    for ends in (flows.links[begin[some]], flows.links[end[some] - 1]):
-        coflow, link = distinct(flows.coflow[some], ends, n, len(view.capacity))
+    for ends in (flows.links[begin], flows.links[end - 1]):
+        coflow, link = distinct(owner, ends, n, len(view.capacity))
         most = np.minimum(most, np.bincount(coflow, view.capacity[link], n))
     return np.where(unbounded | (shown == 0), np.inf, most)
 
