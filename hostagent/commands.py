@@ -172,8 +172,8 @@ def restore(path: str, wait: float) -> Outcome:
 def _still_marked(one: dict[str, Any]) -> str:
     whose = f"{one['sockets']} sockets of {one['job'] or 'a job without a name'} (user {one['uid']})"
     if one["pids"]:
-        # 0: the process that connected has ended, and one that it made has the connection.
-        pids = ", ".join(str(pid) if pid else "(a child of one that has ended)" for pid in one["pids"])
+        # 0: it is in another process namespace, or has ended and left the connection to a child.
+        pids = ", ".join(str(pid) if pid else "(one without a number here)" for pid in one["pids"])
         return f"{whose} STILL marked: process {pids} gives them back at its next word to the agent"
     return f"{whose} STILL marked: no client of it is connected, so that only their end takes the marks away"
 

@@ -38,7 +38,7 @@ def of(sock: socket.socket) -> Peer:
 
 
 def pid_now(sock: socket.socket, peer: Peer) -> int:
-    """The number of the process that connected; 0 if it has ended.
+    """The number of the process that connected; 0 if it has ended, or has none in our process namespace.
 
     A kernel before 6.5 cannot say whether it has: the number is then that of the connecting.
     """

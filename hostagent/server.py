@@ -50,7 +50,7 @@ class Connection:
 
     @property
     def pid(self) -> int:
-        """The process that connected; 0 if it has ended and left the connection to another."""
+        """The process that connected; 0 if it has ended, or has no number in our process namespace."""
         return peers.pid_now(self.sock, self.peer)
 
 

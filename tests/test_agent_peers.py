@@ -13,6 +13,7 @@ from agent_pages import AGENT
 from running_agent import BASE, ROOT, agent, command, wait_for
 
 from hostagent import client, levels, peers
+from hostagent.commands import _still_marked as still_marked
 from netsched.errors import CapabilityError
 
 # A process that connects, leaves the connection to a child and ends. It is waited for by its parent, so that
@@ -82,3 +83,42 @@ def test_doctor_names_what_tells_who_asks():
     lines = command(*AGENT, "doctor").stdout.splitlines()
     (line,) = [each for each in lines if each[4:].startswith("peer pidfd")]
     assert line.startswith("yes" if release >= (6, 5) else "NO")
+
+
+@pytest.mark.root
+def test_a_process_of_another_process_namespace_has_no_number_and_is_no_ended_one(tmp_path):
+    code = (
+        "import sys, socket\n"
+        "sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); sock.connect(sys.argv[1])\n"
+        "print('here', flush=True); sys.stdin.read()\n"
+    )
+    path = str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        listener.listen()
+        argv = [sys.executable, "-c", code, path]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline() == b"here\n"
+            accepted, _ = listener.accept()
+            with accepted:
+                assert peers.pid_now(accepted, peers.of(accepted)) == process.pid
+                # From a namespace of its own nobody outside is seen.
+                look = (
+                    "import os, socket, subprocess, sys; from hostagent import peers\n"
+                    "sock = socket.socket(fileno=int(sys.argv[1]))\n"
+                    "print(peers.pid_now(sock, peers.of(sock)))\n"
+                )
+                inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", look]
+                done = subprocess.run(
+                    [*inside, str(accepted.fileno())],
+                    pass_fds=[accepted.fileno()],
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                assert (done.stdout, done.stderr) == ("0\n", "")
+            assert process.stdin is not None
+            process.stdin.close()
+    one = {"job": "j", "uid": 7, "sockets": 2, "pids": [0]}
+    assert "2 sockets of j (user 7) STILL marked: process (one without a number here)" in still_marked(one)
