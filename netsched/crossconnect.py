@@ -22,6 +22,7 @@ class CrossConnect:
 
     steps        what is commanded when, ascending
     broken       (S, E) ports without light
+    soonest      when a circuit comes up next of those that are commanded, inf for none
     up_s         seconds that circuits were up, added up over all of them
     dark_s       seconds for which circuits were dark by command while they were set up, likewise
     changes      commands that changed a circuit, per switch
@@ -34,6 +35,7 @@ class CrossConnect:
     changes: Ints = field(init=False)
     steps: list[tuple[float, Ints]] = field(default_factory=list)
     now: float = 0.0
+    soonest: float = float("inf")
     up_s: float = 0.0
     dark_s: float = 0.0
 
@@ -54,9 +56,7 @@ class CrossConnect:
 
     def due(self) -> float:
         """When a circuit changes next, as far as is known; inf for never."""
-        dark = self.ready[(self.out >= 0) & (self.ready > self.now)]
-        soonest = float(dark.min(initial=np.inf))
-        return min(soonest, self.steps[0][0]) if self.steps else soonest
+        return min(self.soonest, self.steps[0][0]) if self.steps else self.soonest
 
     def advance(self, now: float) -> None:
         """Carry out what is due until `now`."""
@@ -68,6 +68,8 @@ class CrossConnect:
         self._pass(now)
         # What is up but for rounding is up: otherwise there would be a time that never comes.
         self.ready[(self.ready > now) & (self.ready <= limit)] = now
+        dark = self.ready[(self.out >= 0) & (self.ready > self.now)]
+        self.soonest = float(dark.min(initial=np.inf))
 
     def intact(self) -> Ints:
         """(S, E) the end to which each end's light goes, dark or not, where both ports work; -1 for none."""

@@ -35,6 +35,18 @@ emulation: {scale: 0.02}
 """
 """12 flows of 250 kB over ports of 20 Mbit/s: 0.3 s of traffic for each policy, after 2 s of setting up."""
 
+OPTICAL = """\
+name: killed
+fabric:
+  {kind: hybrid, racks: 2, hosts_per_rack: 1, host_rate: 1Gbit/s, uplink_rate: 1Gbit/s, reconfiguration: 50ms}
+workload: {kind: shuffle, size: 25MB}
+policies: [fair]
+circuits: [{rotor: {slot: 100ms}}, static]
+queues: 8
+emulation: {scale: 0.02}
+"""
+"""The same over an optical switch that is dark half of the time, and then over one that stays."""
+
 
 GONE_S = 5.0
 """Less than a tenth of a second on an idle machine; the tests must pass on a busy one."""
@@ -54,8 +66,8 @@ def names(directory: str) -> set[str]:
 
 def machine() -> dict[str, set[str]]:
     """What a run could leave on this machine, by the names that ours would have."""
-    # h1-eth0, s1-eth1 and so on: as Mininet names the ports of our fabric.
-    ours = re.compile(r"^\d+: (h[1-4]|s\d+)-eth")
+    # h1-eth0, s1-eth1 and so on: as Mininet names the ports of our fabrics.
+    ours = re.compile(r"^\d+: (h[1-4]|(s|tor|spine|ocs)\d+)-eth")
     return {
         "links": {line for line in lines("ip", "-o", "link") if ours.match(line)},
         "qdiscs": {line for line in lines("tc", "qdisc") if "htb 7a1:" in line},
@@ -104,10 +116,10 @@ def namespaces_in_use() -> set[str]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, tag: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path, tag: str, *more: str, described: str = SCENARIO) -> Iterator[subprocess.Popen[str]]:
     (folder / "tmp").mkdir(exist_ok=True)
     scenario = folder / "killed.yaml"
-    scenario.write_text(SCENARIO)
+    scenario.write_text(described)
     argv = ["run", str(scenario), "--engine", "mininet", "--out", str(folder / "out"), "--no-plots", *more]
     program = subprocess.Popen(
         [sys.executable, "-m", "netsched", *argv],
@@ -169,21 +181,48 @@ def test_sigkill_leaves_nothing(tmp_path, moment, whom):
     with running(tmp_path, tag) as program:
         wait_until(lambda: inside(tag) >= n_inside or program.poll() is not None, READY_S, moment)
         time.sleep(seconds)
-        spaces = set().union(*tagged(tag).values())
-        home = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("net", "mnt", "pid")}
-        if whom == "group":
-            os.killpg(program.pid, signal.SIGKILL)
-        else:
-            program.kill()
-        program.wait()
-        wait_until(lambda: not tagged(tag), GONE_S, "all processes gone")
-        wait_until(lambda: not (spaces - home) & namespaces_in_use(), GONE_S, "all namespaces gone")
+        kill(program, tag, whom)
+    assert_nothing_is_left(tmp_path, before)
+
+
+def kill(program: subprocess.Popen[str], tag: str, whom: str) -> None:
+    """Kill the process or its group, and wait until neither a process nor a namespace of the run is there."""
+    spaces = set().union(*tagged(tag).values())
+    home = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("net", "mnt", "pid")}
+    if whom == "group":
+        os.killpg(program.pid, signal.SIGKILL)
+    else:
+        program.kill()
+    program.wait()
+    wait_until(lambda: not tagged(tag), GONE_S, "all processes gone")
+    wait_until(lambda: not (spaces - home) & namespaces_in_use(), GONE_S, "all namespaces gone")
+
+
+def assert_nothing_is_left(tmp_path: Path, before: dict[str, set[str]]) -> None:
     wait_until(lambda: added(before) == {}, GONE_S, "all else gone")
     # Nothing beside --out, and in it only a whole result or none.
     assert names(str(tmp_path)) <= {"killed.yaml", "out", "tmp"}
     assert names(str(tmp_path / "tmp")) == set()
     if (tmp_path / "out" / "summary.json").exists():
         results.load(tmp_path / "out")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("whom", ["process", "group"])
+@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["switches starting", "circuits come and go"])
+def test_sigkill_of_a_run_with_circuits_leaves_nothing(tmp_path, seconds, whom):
+    """Killed from the moment on at which the process of the optical switches is there."""
+    tag, before = uuid.uuid4().hex, machine()
+    with running(tmp_path, tag, described=OPTICAL) as program:
+        wait_until(lambda: switches(tag) or program.poll() is not None, READY_S, "optical switches")
+        assert program.poll() is None
+        time.sleep(seconds)
+        kill(program, tag, whom)
+    assert_nothing_is_left(tmp_path, before)
+
+
+def switches(tag: str) -> bool:
+    return any("netsched.emulation.optical" in command_of(pid) for pid in tagged(tag))
 
 
 @pytest.mark.root
