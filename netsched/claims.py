@@ -26,6 +26,7 @@ Measure = Literal[
     "step",
     "stage",
     "coflow",
+    "coflow_p95",
     "job",
     "job_p95",
     "waiting",

@@ -15,7 +15,10 @@ OURS = ("cassini", "crux", "echelonflow", "liquid", "tereis", "parrot")
 Ran = tuple[Workload, Outcome]
 
 
-@pytest.mark.parametrize("name", OURS)
+COFLOWS = ("varys", "aalo", "philae", "fifo-lm", "sincronia")
+
+
+@pytest.mark.parametrize("name", OURS + COFLOWS)
 def test_is_sound(name, capsys):
     assert main(["check", str(PAPERS / f"{name}.yaml")]) == 0
     assert f"{name} is sound" in capsys.readouterr().out
