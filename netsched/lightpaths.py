@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netsched import ledger as books
-from netsched.bundles import IN_FLIGHT, NOWHERE, Bundles
+from netsched.bundles import IN_FLIGHT, NOWHERE, Bundles, settle_left
 from netsched.circuits import decide
 from netsched.circuits.none import NoCircuits
 from netsched.control import Cadence
@@ -104,16 +104,17 @@ class LightPaths:
         ledger: Ledger,
         bun: Bundles,
         net: Uses,
-        active: Ints,
-        old: Ints,
+        fresh: Ints,
         now: float,
-    ) -> tuple[Bundles, bool]:
-        """Ask and switch what is due at `now`, and move whom that concerns; True if one had a reserve.
+    ) -> tuple[Bundles, Ints, bool]:
+        """Ask and switch what is due at `now`; who may have moved, and True if one of them had a reserve.
 
-        `active` are the flows released and not ended, `bun.left` settled for them; `old` those of them that
-        have entered.
+        `fresh`: the flows just released, which are in no bundle until somebody has decided about them.
         """
         failed = self.outages.due() <= now
+        asks = self.cadence.due() <= now
+        active = self._active(ledger, bun) if failed or asks or self._looks_at_all() else fresh[:0]
+        old = np.setdiff1d(active, fresh, assume_unique=True) if len(fresh) else active
         if failed:
             bun = self._fail(ledger, bun, old, now)
         while min(self.cadence.due() if len(active) else np.inf, self.cross.due()) <= now:
@@ -132,19 +133,29 @@ class LightPaths:
         up = self.cross.up()
         failed = self._handed_over(now) or failed
         if np.array_equal(up, self.lit) and not failed:
-            return bun, False
+            return bun, active[:0], False
         flows = old if failed else self._concerned(ledger, up, old)
         if self.relays is not None:
             flows = np.union1d(flows, self._take_back(self.relays, bun, net, up))
-        fresh = (up != self.lit) & (up >= 0)
+        new = (up != self.lit) & (up >= 0)
         self.lit = up
         self.chains = None
         bun, moves = self._ways(bun, flows[bun.bundle_of[flows] != IN_FLIGHT])
         booked = move(bun, net, ledger, moves, self.held, self.gate, self.seen, self.buffer)
         if self.relays is not None and self.relays.slot_bytes > 0:
             able = old[self.held[old] & (self.gate[old] <= now) & (bun.bundle_of[old] == NOWHERE)]
-            bun = self.relays.offer(ledger, bun, net, fresh, up, able, active)
-        return bun, booked
+            bun = self.relays.offer(ledger, bun, net, new, up, able, active)
+        return bun, flows, booked
+
+    def _active(self, ledger: Ledger, bun: Bundles) -> Ints:
+        """The flows released and not ended, `bun.left` settled for them."""
+        active = books.sweep(ledger).copy()
+        settle_left(bun, active)
+        return active
+
+    def _looks_at_all(self) -> bool:
+        """Whether a circuit that comes or goes concerns other flows than those of its pair."""
+        return self.circuits.hops > 1 or self.relays is not None or len(self.owners) > 0
 
     def _handed_over(self, now: float) -> bool:
         """Whether a circuit belongs to others from now on."""

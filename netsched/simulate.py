@@ -280,17 +280,16 @@ def _switch(run: _Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
     if light.relays is not None:
         light.relays.sort(run.ledger, run.bundles, run.now)
     if light.due(run.ledger) <= run.now:
-        active, _ = _sent(run)
-        # New flows are in no bundle until somebody has decided about them.
-        old = np.setdiff1d(active, fresh, assume_unique=True)
         failed = light.outages.due() <= run.now
-        run.bundles, booked = light.change(run.fixed, run.ledger, run.bundles, run.uses, active, old, run.now)
+        run.bundles, moved, booked = light.change(
+            run.fixed, run.ledger, run.bundles, run.uses, fresh, run.now
+        )
         if failed:
             run.fixed = replace(run.fixed, capacity=frozen(run.bundles.capacity.copy()))
         if (booked or failed) and not run.policy.local:
             # What it booked is gone, or does not fit: to the policy that is as if flows had come anew.
             run.cadence.note(run.policy.events & Event.FLOW_RELEASED)
-        run.gate = bundles.next_gate(run.bundles, old)
+        run.gate = min(run.gate, bundles.next_gate(run.bundles, moved))
     if len(fresh):
         run.bundles, moves = light.enter(run.bundles, fresh)
         place(run.bundles, moves, light.held, light.gate)
