@@ -45,7 +45,7 @@ from netsched.routes import Routes, route
 from netsched.steering import Steering, steering_for
 from netsched.uses import Uses, open_uses
 
-_REPAIRED = 0.1
+_REPAIRED = 0.5
 """Of a class: where a repair would have to look at more of its bundles, computing all is cheaper."""
 
 _SLICE = 20_000

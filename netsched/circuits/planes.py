@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from netsched.model import CircuitPlan, CircuitView, Floats, Ints
 
@@ -123,6 +122,8 @@ def heaviest(weight: Floats) -> Ints:
 
     `weight` is (n, n), 0 or more; the diagonal is not matched.
     """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 (slow to import)
+
     values = weight.copy()
     np.fill_diagonal(values, 0.0)
     rows, columns = linear_sum_assignment(values, maximize=True)
