@@ -171,3 +171,15 @@ def test_sunflow_lets_a_circuit_that_is_being_set_up_come_up():
         (0.0, pytest.approx(0.6), 2),
         (pytest.approx(0.6), pytest.approx(1.7), 1),
     ]
+
+
+def test_sunflow_reserves_nothing_for_less_time_than_the_clock_can_tell_apart():
+    """Cut at two reservations a coflow keeps 3e-17 s of bytes, at 1 s, where the clock moves by 2e-16 s."""
+    first = [(0, 0, 1, 1e-6), (0, 2, 1, 1.0), (0, 5, 6, 1.0 + 1e-6 + 1e-8), (0, 5, 3, 0.2)]
+    at = {(e.src, e.dst): e for e in reserve(*map(np.array, zip(*first, strict=True)), 0.0, 10.0, {})}
+    gaps = at[2, 1].begin, at[5, 3].begin - at[2, 1].end
+    assert gaps == (pytest.approx(1e-6, rel=1e-2), pytest.approx(1e-8, rel=1e-2))
+    second = [(1, 2, 3, sum(gaps) + 3e-17), (1, 8, 9, 5.0)]
+    made = reserve(*map(np.array, zip(*first, *second, strict=True)), 0.0, 10.0, {})
+    cut = [e.end - e.begin for e in made if (e.src, e.dst) == (2, 3)]
+    assert cut == [pytest.approx(each) for each in gaps]

@@ -6,6 +6,7 @@ import heapq
 
 import numpy as np
 
+from netsched.circuits.planes import AT_ONCE
 from netsched.jit import compiled
 from netsched.model import Floats, Ints
 
@@ -31,7 +32,7 @@ def _next_after(begin: Floats, t: float) -> float:
 
 @compiled
 def _gap(begin: Floats, end: Floats, n: Ints, a: int, b: int, t: float, setup: float) -> tuple[float, float]:
-    """The first time from t on at which ports a and b are both free for longer than `setup`; until when."""
+    """The first time from t on at which a and b are both free for longer than `setup`; until when."""
     while True:
         start = _free_from(begin[a, : n[a]], end[a, : n[a]], t)
         start = _free_from(begin[b, : n[b]], end[b, : n[b]], start)
@@ -39,7 +40,7 @@ def _gap(begin: Floats, end: Floats, n: Ints, a: int, b: int, t: float, setup: f
             t = start
             continue
         limit = min(_next_after(begin[a, : n[a]], t), _next_after(begin[b, : n[b]], t))
-        if limit - t > setup * (1 + SLACK):
+        if limit - t > setup * (1 + SLACK) + AT_ONCE:
             return t, limit
         t = limit
 
@@ -97,6 +98,7 @@ def book(
             ends.append(until)
             made.append(r)
             left = need - (until - start - setup)
-            if left > SLACK * need:
+            # What rounding leaves would be reserved for ever, where the clock cannot tell its ends apart.
+            if left > max(SLACK * need, AT_ONCE):
                 heapq.heappush(heap, (until, True, r, left))
     return np.array(begins), np.array(ends), np.array(made)
