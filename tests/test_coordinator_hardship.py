@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import gc
 import selectors
 import signal
 import socket
@@ -28,6 +30,7 @@ from running_agent import BASE, agent
 
 from hostagent import client
 from netsched.coordinator import wire as messages
+from netsched.coordinator.service import _Mouth
 from netsched.coordinator.wire import FlowState, Hello, Report
 
 __all__ = ["secure"]
@@ -217,3 +220,29 @@ def test_who_does_not_read_its_plan_is_let_go_and_others_are_planned_for(secure)
         with pytest.raises(grpc.RpcError) as ended:
             list(call)
         assert "does not read its plan" in ended.value.details()
+
+
+def test_nobody_complains_of_a_write_that_fails_after_its_stream_has_gone():
+    """gRPC goes on with a write whose waiter was cancelled, and it fails once the agent has hung up."""
+    complaints: list[str] = []
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what["message"]))
+        hung_up = asyncio.Event()
+
+        class Stream:
+            async def write(self, packet: bytes) -> None:
+                await hung_up.wait()
+                raise RuntimeError("gone")
+
+        telling = asyncio.ensure_future(_Mouth(Stream()).tell(b""))
+        await asyncio.sleep(0.01)
+        telling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await telling
+        hung_up.set()
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    asyncio.run(scene())
+    assert complaints == []

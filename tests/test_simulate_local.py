@@ -13,7 +13,7 @@ import pytest
 from oracle import Oracle
 from sim_cases import PER_FLOW, PER_PAIR, Case, Table, by_hand, run
 
-from netsched import simulate as simulator
+from netsched import running
 from netsched.fabric import Fabric
 from netsched.fabrics import build
 from netsched.model import BEST_EFFORT, Outcome, Policy, Spec, Transport, Workload
@@ -64,7 +64,7 @@ def agree(outcome: Outcome, oracle: Oracle) -> None:
 @pytest.fixture(params=[0.0, 0.5, math.inf], ids=["whole", "half", "local"])
 def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """How much of a class may be repaired."""
-    monkeypatch.setattr(simulator, "_REPAIRED", request.param)
+    monkeypatch.setattr(running, "_REPAIRED", request.param)
     return float(request.param)
 
 
@@ -107,7 +107,7 @@ def test_a_change_reaches_nobody_on_other_links(monkeypatch: pytest.MonkeyPatch)
     fabric = build(Spec("single_switch", {"hosts": 2 * HOSTS, "rate": "80bit/s"}))[1]
     workload = case.build()
     weight = {f: 1.0 + f % 5 for f in range(len(pairs))}
-    monkeypatch.setattr(simulator, "_REPAIRED", 0.5)
+    monkeypatch.setattr(running, "_REPAIRED", 0.5)
     outcome = run(workload, fabric, Table(weight=weight))
     assert outcome.mechanisms["repairs"] >= len(pairs) - 2
     # In the end one pair alone is left: then it is more than half of its class.

@@ -50,7 +50,8 @@ class _Over(Exception):  # noqa: N818  (an end that we choose, not a failure)
 class _Mouth:
     """What is told on one stream.
 
-    A cancelled write goes on inside gRPC, and an end that comes before its own may be refused.
+    A cancelled write goes on inside gRPC, and an end that comes before its own may be refused. One that fails
+    after whoever waited for it has gone was lost with its stream, of which nobody need complain.
     """
 
     def __init__(self, context: Any) -> None:
@@ -59,6 +60,7 @@ class _Mouth:
 
     async def tell(self, packet: bytes) -> None:
         self._write = asyncio.ensure_future(self._context.write(packet))
+        self._write.add_done_callback(_look_at)
         await asyncio.shield(self._write)
 
     async def is_still(self, seconds: float) -> bool:
@@ -66,10 +68,13 @@ class _Mouth:
         if self._write is None:
             return True
         done, _ = await asyncio.wait({self._write}, timeout=seconds)
-        for write in done:
-            if not write.cancelled():
-                write.exception()  # looked at, so that nobody complains of one that is lost with its stream
         return bool(done)
+
+
+def _look_at(write: asyncio.Future[None]) -> None:
+    """asyncio complains of an exception that nobody has looked at."""
+    if not write.cancelled():
+        write.exception()
 
 
 class Service:
