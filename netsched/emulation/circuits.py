@@ -20,7 +20,7 @@ from netsched.crossconnect import CrossConnect
 from netsched.emulation import light
 from netsched.emulation.optical import OpticalSwitch, Remote
 from netsched.errors import EmulationError
-from netsched.ledger import ACTIVE_LIST, Ledger
+from netsched.ledger import ACTIVE_LIST, Ledger, open_ledger
 from netsched.model import Bools, Circuits, Control, Event, Floats, Ints, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
@@ -55,6 +55,13 @@ class Controller:
         self.before = state.lit_s, state.dark_s
         self.remote.log.clear()
         self.zero = time.monotonic()
+
+    def rehearse(self, fixed: Static) -> None:
+        """Ask about all flows before the clock runs: to load the first answer may take a tenth of a second."""
+        ledger = open_ledger(fixed.workload, fixed.routes.local)
+        everyone, sizes = np.arange(fixed.workload.n_flows), fixed.workload.flows.size
+        view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, everyone, sizes, 0.0)
+        decide(self.circuits, view)
 
     def due(self, ledger: Ledger) -> float:
         """When something changes next or the scheduler wants to be asked; inf for never."""

@@ -102,7 +102,7 @@ def perform(channel: Channel, request: Message) -> Message:
             way,
             emulation.scale,
             reports_for(policy, control, workload, generator(scenario.seed)),
-            _circuits(net, optics, ready.circuits, workload, scenario.control),
+            _circuits(net, optics, ready.circuits, fixed, scenario.control),
             faults_of(net, scenario.faults) if scenario.faults else None,
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
@@ -139,14 +139,16 @@ def _circuits(
     net: EmulatedNetwork,
     optics: Optics | None,
     circuits: Circuits | None,
-    workload: Workload,
+    fixed: Static,
     control: Control,
 ) -> Controller | None:
     """The controller of the optical switches; None where there are none, or where they stay dark."""
     if optics is None or circuits is None:
         return None
     remote, switches = light.start(net, optics)
-    return controller(circuits, workload, optics, control, remote, switches)
+    made = controller(circuits, fixed.workload, optics, control, remote, switches)
+    made.rehearse(fixed)
+    return made
 
 
 def _scenario(source: dict[str, Any], plugins: list[str]) -> Scenario:
