@@ -57,7 +57,7 @@ class Controller:
         self.zero = time.monotonic()
 
     def rehearse(self, fixed: Static) -> None:
-        """Ask about all flows before the clock runs: to load the first answer may take a tenth of a second."""
+        """Ask about all flows before the clock runs: the first answer may take a tenth of a second."""
         ledger = open_ledger(fixed.workload, fixed.routes.local)
         everyone, sizes = np.arange(fixed.workload.n_flows), fixed.workload.flows.size
         view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, everyone, sizes, 0.0)
