@@ -70,7 +70,8 @@ class Interface(Section):
         limit = None if self.limit is None else round(self.limit)
         frame = mtu + _ETHERNET_HEADER
         if self.scheduler in ("prio", "ets"):
-            return strict.port(self.scheduler, queues, limit=limit or strict.LIMIT, frame=frame)
+            held = strict.LIMIT if limit is None else limit
+            return strict.port(self.scheduler, queues, limit=held, frame=frame)
         if self.rate is None:
             raise QueueError(f"scheduler {self.scheduler} has no queues of its own")
         return port(self.rate, queues, floor=self.floor, limit=limit, burst_s=self.burst, frame=frame)

@@ -181,7 +181,9 @@ def _of_jobs(workload: Workload, values: Floats, claim: Claim) -> Floats:
     names = workload.jobs.name
     for name in claim.jobs or ():
         if name not in names:
-            raise ScenarioError(f"reproduce: no job is called {name!r}: {nearest(name, names)}")
+            raise ScenarioError(
+                f"claim {claim.what!r}: jobs: no job is called {name!r}: {nearest(name, names)}"
+            )
     return values[[claim.jobs is None or name in claim.jobs for name in names]]
 
 

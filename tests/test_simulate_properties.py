@@ -25,7 +25,6 @@ from netsched.routes import route
 quick = settings(max_examples=20, deadline=None, derandomize=True)
 seeds = st.integers(0, 2**32 - 1)
 policies = st.sampled_from(ALL)
-stay_on_paths = st.sampled_from([policy for policy in ALL if not steers(policy)])
 transports = st.sampled_from([PER_FLOW, PER_PAIR])
 
 
@@ -61,14 +60,17 @@ def times(outcome: Outcome) -> np.ndarray:
 
 
 @quick
-@given(seeds, stay_on_paths, transports)
+@given(seeds, policies, transports)
 def test_links_carry_every_byte_once_and_nothing_else(seed, policy, transport):
+    """Who chooses among paths, which are equally long, puts as many bytes on all links together."""
     workload, fabric, control, queues = drawn(seed)
     outcome = run(workload, fabric, policy, queues=queues, transport=transport, control=control)
     assert np.isfinite(times(outcome)).all()
     indptr, links = route(workload, fabric, transport).of_flows(np.arange(workload.n_flows))
     right = np.bincount(links, np.repeat(workload.flows.size, np.diff(indptr)), len(fabric.capacity))
-    np.testing.assert_allclose(outcome.link_bytes, right, rtol=1e-9)
+    np.testing.assert_allclose(outcome.link_bytes.sum(), right.sum(), rtol=1e-9)
+    if not steers(policy):
+        np.testing.assert_allclose(outcome.link_bytes, right, rtol=1e-9)
 
 
 @quick

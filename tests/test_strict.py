@@ -232,6 +232,7 @@ def test_auto_leaves_a_nic_with_many_queues_to_them(tmp_path):
         ({"scheduler": "ets", "floor": "1%"}, "floor: scheduler ets has none"),
         ({"scheduler": "auto", "burst": "1ms"}, "burst: scheduler auto has none"),
         ({"scheduler": "prio", "limit": "100B"}, "limit = 100 B"),
+        ({"scheduler": "prio", "limit": "0B"}, "limit = 0 B"),
     ],
 )
 def test_what_a_scheduler_does_not_know_is_refused(port, says):

@@ -21,7 +21,7 @@ from netsched.emulation import light
 from netsched.emulation.optical import OpticalSwitch, Remote
 from netsched.errors import EmulationError
 from netsched.ledger import ACTIVE_LIST, Ledger, open_ledger
-from netsched.model import Bools, Circuits, Control, Event, Floats, Ints, Workload
+from netsched.model import Bools, CircuitPlan, Circuits, Control, Event, Floats, Ints, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics
@@ -60,8 +60,17 @@ class Controller:
         """Ask about all flows before the clock runs: the first answer may take a tenth of a second."""
         ledger = open_ledger(fixed.workload, fixed.routes.local)
         everyone, sizes = np.arange(fixed.workload.n_flows), fixed.workload.flows.size
-        view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, everyone, sizes, 0.0)
-        decide(self.circuits, view)
+        self._ask(fixed, ledger, everyone, sizes, 0.0)
+
+    def _ask(self, fixed: Static, ledger: Ledger, active: Ints, left: Floats, now: float) -> CircuitPlan:
+        view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, left, now)
+        plan = decide(self.circuits, view)
+        if plan.owner is not None:
+            raise EmulationError(
+                f"circuits {self.circuits.name}: dedicated slices cannot be emulated: routes go by "
+                "address and know no jobs: leave dedicated out, or run it on the simulator"
+            )
+        return plan
 
     def due(self, ledger: Ledger) -> float:
         """When something changes next or the scheduler wants to be asked; inf for never."""
@@ -78,13 +87,7 @@ class Controller:
         self.cadence.note(happened)
         if len(active) and self.cadence.due() <= now:
             self.cross.advance(now)
-            view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, left, now)
-            plan = decide(self.circuits, view)
-            if plan.owner is not None:
-                raise EmulationError(
-                    f"circuits {self.circuits.name}: dedicated slices cannot be emulated: routes go by "
-                    "address and know no jobs: leave dedicated out, or run it on the simulator"
-                )
+            plan = self._ask(fixed, ledger, active, left, now)
             self.decisions += 1
             self.cadence.decided(now, plan)
             if len(plan.hold):
