@@ -21,7 +21,8 @@ from netsched.errors import NetschedError, ScenarioError
 
 PROBES: Final = 5
 """Packets for each class at a time."""
-_WAIT_S: Final = 1.0
+_WAIT_S: Final = 1.5
+"""Longer than the second after which Linux asks again for a neighbour's address."""
 _TICK_S: Final = 0.2
 _MAGIC: Final = b"nsprobe1"
 _PACKET: Final = struct.Struct("!8s8sBB")
@@ -131,6 +132,8 @@ def _ask_class(sock: socket.socket, cls: int, dscp: int) -> Arrival:
                     there.add(marking.dscp_in(data[-1]))
                     back.add(marking.dscp_in(arrived))
                     answered += 1
+                    # Probes that waited for an address together come together: the others are close behind.
+                    end = max(end, time.monotonic() + _TICK_S)
     except OSError:
         # An ICMP error of an earlier probe, or a filter of this host: what was answered is what counts.
         pass

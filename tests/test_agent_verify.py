@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
+import threading
+import time
 
 import pytest
 from agent_pages import AGENT
@@ -85,6 +88,25 @@ def test_where_nobody_listens_that_is_said_once(two_hosts):
     done = command(*left.argv(*AGENT, "verify", "--peer", "10.9.0.2:9471"))
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "verify --listen there" in done.stderr
+
+
+def test_answers_that_begin_as_the_wait_ends_are_all_counted():
+    # As where a neighbour's address is asked for twice: what has waited for it arrives all at once, late.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+
+        def late():
+            probes = [peer.recvfrom(64) for _ in range(verify.PROBES)]
+            time.sleep(verify._WAIT_S - 0.1)
+            for probe, asker in probes:
+                peer.sendto(probe[:-1] + probe[-2:-1], asker)
+                time.sleep(0.05)
+
+        answering = threading.Thread(target=late)
+        answering.start()
+        [found] = verify.ask(peer.getsockname(), 1)
+        answering.join()
+    assert (found.sent, found.answered) == (verify.PROBES, verify.PROBES)
 
 
 @pytest.mark.parametrize(
