@@ -69,6 +69,18 @@ class Case:
         return self.builder.build(hairpin)
 
 
+def close(actual: np.ndarray, *right: float) -> None:
+    np.testing.assert_allclose(actual, right, rtol=1e-12)
+
+
+def one_link(*sizes: float, at: tuple[float, ...] = ()) -> Case:
+    """Coflows of one flow each from host 0 to host 1, in jobs of their own."""
+    case = Case(4)
+    for i, size in enumerate(sizes):
+        case.coflow((0, 1, size), at=at[i] if at else 0.0)
+    return case
+
+
 def chain(hops: int, rates: float | list[float], delay: float | list[float] = 0.0) -> Fabric:
     """hops + 1 hosts, each on a switch of its own, the switches in a row.
 
@@ -253,3 +265,25 @@ def _after_some(case: Case, rng: np.random.Generator, nodes: list[Node], node: N
     if nodes and rng.random() < share:
         chosen = rng.choice(len(nodes), size=min(len(nodes), int(rng.integers(1, 4))), replace=False)
         case.builder.depend(node, *(nodes[i] for i in chosen))
+
+
+@dataclass(frozen=True)
+class Diary:
+    """Remembers when it was asked and why; wants to be asked again every `every` seconds."""
+
+    every: float = math.inf
+    rank: dict[int, int] = field(default_factory=dict)
+    asked: list[tuple[float, Event]] = field(default_factory=list)
+
+    name: ClassVar[str] = "diary"
+    clairvoyant: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = Event.FLOW_RELEASED
+
+    def __call__(self, view: View) -> Plan:
+        self.asked.append((view.now, view.events))
+        n = len(view.flows)
+        rank = np.array([self.rank.get(f, BEST_EFFORT) for f in view.flows.id.tolist()], np.int64)
+        return Plan(
+            rank, np.zeros(n), np.full(n, np.inf), np.ones(n), np.full(n, -np.inf), np.full(n, -1), self.every
+        )
