@@ -23,7 +23,8 @@ class CrossConnect:
     steps        what is commanded when, ascending
     broken       (S, E) ports without light
     soonest      when a circuit comes up next of those that are commanded, inf for none
-    up_s         seconds that circuits were up, added up over all of them
+    up_s         seconds that circuits carried light, added up over all of them
+    failed_s     seconds that they would have, had no port been broken, likewise
     dark_s       seconds for which circuits were dark by command while they were set up, likewise
     changes      commands that changed a circuit, per switch
     """
@@ -37,6 +38,7 @@ class CrossConnect:
     now: float = 0.0
     soonest: float = float("inf")
     up_s: float = 0.0
+    failed_s: float = 0.0
     dark_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -53,6 +55,14 @@ class CrossConnect:
         begins = at + np.concatenate([[0.0], np.cumsum(plan.hold)[:-1]])
         kept = [step for step in self.steps if step[0] < at]
         self.steps = kept + list(zip(begins.tolist(), plan.out, strict=True))
+
+    def fail(self, down: Bools, capacity: Floats, now: float) -> None:
+        """Let these links of the fabric be down, and all have these bytes/s, from `now` on."""
+        self._pass(now)
+        optics = self.optics
+        has = optics.up >= 0
+        self.broken = has & (down[optics.up] | down[optics.down])
+        optics.rate[:] = np.where(has, np.minimum(capacity[optics.up], capacity[optics.down]), 0.0)
 
     def due(self) -> float:
         """When a circuit changes next, as far as is known; inf for never."""
@@ -73,20 +83,25 @@ class CrossConnect:
 
     def intact(self) -> Ints:
         """(S, E) the end to which each end's light goes, dark or not, where both ports work; -1 for none."""
-        rows = np.arange(len(self.out))[:, None]
-        lost = self.broken | self.broken[rows, self.out]
-        return np.where(lost, -1, self.out)
+        return np.where(self._severed(), -1, self.out)
 
     def up(self) -> Ints:
         """(S, E) the end that each end reaches over each switch now, -1 for none."""
         return np.where(self.ready <= self.now, self.intact(), -1)
+
+    def _severed(self) -> Bools:
+        """(S, E) whether the light of each end, if it has any, meets a port that is broken."""
+        severed: Bools = self.broken | self.broken[np.arange(len(self.out))[:, None], self.out]
+        return severed
 
     def _pass(self, now: float) -> None:
         """Count the seconds up to `now`."""
         if now > self.now:
             lit = self.out >= 0
             up = np.clip(now - np.maximum(self.ready, self.now), 0.0, None)
-            self.up_s += float(up[lit].sum())
+            failed = float(up[lit & self._severed()].sum())
+            self.failed_s += failed
+            self.up_s += float(up[lit].sum()) - failed
             self.dark_s += float((now - self.now) * np.count_nonzero(lit) - up[lit].sum())
             self.now = now
 

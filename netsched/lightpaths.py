@@ -181,7 +181,7 @@ class LightPaths:
         failed = {"fault_moves": self.outages.moved, "fault_waits": self.outages.stranded}
         if not len(self.optics.ends):
             return failed
-        lasted = cross.up_s + cross.dark_s
+        lasted = cross.up_s + cross.dark_s + cross.failed_s
         hops = np.diff(bun.path_ptr)[self.table.first : self.table.n]
         carried = bun.path_bytes[self.table.first : self.table.n]
         return {
@@ -191,20 +191,14 @@ class LightPaths:
             "circuit_bytes": float(carried[hops > 0].sum()),
             "circuit_dark_s": cross.dark_s,
             "circuit_duty_cycle": cross.up_s / lasted if lasted > 0 else None,
-            **(failed if self.outages.any else {}),
+            **(failed | {"circuit_failed_s": cross.failed_s} if self.outages.any else {}),
             **({} if self.relays is None else self.relays.readings(bun)),
         }
 
     def _fail(self, ledger: Ledger, bun: Bundles, old: Ints, now: float) -> Bundles:
         """Let happen what fails or comes back now: links of packet paths, optical ports, hosts."""
         links = self.outages.happen(ledger, bun, now)
-        optics = self.optics
-        for ports in (optics.up, optics.down):
-            gone = (ports >= 0) & self.outages.down[ports]
-            self.cross.broken = gone if ports is optics.up else self.cross.broken | gone
-        capacity = bun.capacity
-        rate = np.minimum(capacity[optics.up], capacity[optics.down])
-        optics.rate[:] = np.where(optics.up >= 0, rate, 0.0)
+        self.cross.fail(self.outages.down, bun.capacity, now)
         if len(links):
             before, cut = self.packets, self.cut
             bun, self.packets, self.packet_latency, self.cut = self.outages.ways(bun, self.table)

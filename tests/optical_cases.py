@@ -15,7 +15,8 @@ from namespaces import Space, space
 
 from netsched import ports, qdisc
 from netsched.emulation.detours import End
-from netsched.emulation.optical import OpticalSwitch, Remote, Switching, write_config
+from netsched.emulation.optical import OpticalSwitch, Switching
+from netsched.emulation.remote import Remote, write_config
 from netsched.netlink import open_netns
 
 ENDS = 4

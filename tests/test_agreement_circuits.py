@@ -52,28 +52,46 @@ FAULTS: dict[str, list[dict[str, Any]]] = {
         for spine in ("spine1", "spine2")
     ],
 }
+OPTICAL = {
+    "a lost circuit": [{"link": ["tor2", "ocs1"], "at": "200ms", "until": "1s"}],
+}
+"""One end's cable: the circuits to it and from it are lost."""
+LEAVES = {"kind": "leaf_spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2} | {
+    "host_rate": "1Gbit/s",
+    "uplink_rate": "1Gbit/s",
+}
+RACKS = {"kind": "hybrid", "racks": 3, "hosts_per_rack": 2, "spines": 1} | {
+    "host_rate": "1Gbit/s",
+    "uplink_rate": "500Mbit/s",
+    "circuit_rate": "2Gbit/s",
+    "reconfiguration": "20ms",
+}
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", FAULTS | OPTICAL)
 def test_faults_cost_the_same_time_on_both_engines(name, tmp_path):
-    fabric = {"kind": "leaf_spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2}
     described = {
         "name": "faults",
-        "fabric": fabric | {"host_rate": "1Gbit/s", "uplink_rate": "1Gbit/s"},
+        "fabric": LEAVES,
         "workload": SENT,
         "policies": ["fair"],
         "transport": {"connections": "per-pair"},
         "emulation": {"scale": 0.02},
     }
+    if name in OPTICAL:
+        described |= {"fabric": RACKS, "circuits": ["static"]}
     whole = mean_stage_s(runs(described, "sim", "fair", tmp_path / "whole"))
-    faulty = described | {"faults": FAULTS[name]}
+    faulty = described | {"faults": (FAULTS | OPTICAL)[name]}
     simulated = runs(faulty, "sim", "fair", tmp_path / "sim")
     measured = emulated(faulty, "fair", tmp_path / "mininet")
     assert measured["bytes"] == simulated["bytes"]
     right, found = mean_stage_s(simulated), mean_stage_s(measured)
     assert right > 1.2 * whole
     assert found == pytest.approx(right, rel=MOST_APART), f"emulated {found:.3f} s, simulated {right:.3f} s"
+    if name in OPTICAL:
+        failed = [each["mechanisms"]["circuit_failed_s"] for each in (simulated, measured)]
+        assert failed == pytest.approx([2 * 0.8, 2 * 0.8], rel=0.05)
 
 
 @pytest.mark.root

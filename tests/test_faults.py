@@ -128,6 +128,8 @@ def test_a_circuit_whose_port_fails_is_lost_until_it_comes_back():
     script = Script(((0.0, (1, -1, -1)),), "wait")
     out = run(flow(hosts=6), fabric, Fair(), circuits=script, faults=faults)
     assert out.flow_finish[0] == pytest.approx(2.6)
+    assert out.mechanisms["circuit_failed_s"] == pytest.approx(0.5)
+    assert out.mechanisms["circuit_duty_cycle"] == pytest.approx(2.0 / 2.6)
     packets = run(flow(hosts=6), fabric, Fair(), circuits=Script(script.steps), faults=faults)
     # In MB: 0.05 by packets, 0.4 by circuit, 0.25 by packets, the rest by circuit again.
     assert packets.flow_finish[0] == pytest.approx(1.0 + (2 - 0.05 - 0.4 - 0.25))

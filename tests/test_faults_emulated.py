@@ -13,7 +13,8 @@ from emulated_hosts import PORT, Bulk, udp
 from sim_cases import Case
 
 from netsched import ledger as books
-from netsched.emulation import wiring
+from netsched.crossconnect import CrossConnect
+from netsched.emulation import light, wiring
 from netsched.emulation.channel import Channel, Message
 from netsched.emulation.enclosure import run_enclosed
 from netsched.emulation.faults import Faults, faults_of, round_about
@@ -22,8 +23,10 @@ from netsched.errors import EmulationError
 from netsched.fabric import Fabric
 from netsched.faults import AS_BUILT, DOWN
 from netsched.model import Fault
+from netsched.optics import optics_of
 from topologies.hybrid import Hybrid
 from topologies.leaf_spine import LeafSpine
+from topologies.ocs_direct import OcsDirect
 
 UPLINK = ("leaf1", "spine1")
 SCALE = 0.5
@@ -70,7 +73,7 @@ def test_every_node_that_has_a_way_round_takes_the_next_path_that_works():
     ("topo", "fault", "message"),
     [
         (LeafSpine(), Fault(1.0, ("h1", "leaf1"), None, 1e6), r"h1 - leaf1: the rate of a host's port"),
-        (Hybrid(), Fault(1.0, ("tor1", "ocs1"), None, DOWN), r"tor1 - ocs1: .* simulator only"),
+        (OcsDirect(), Fault(1.0, ("h1", "ocs1"), None, 1e6), r"h1 - ocs1: the rate of a host's port"),
     ],
 )
 def test_what_cannot_be_emulated_is_refused(topo, fault, message):
@@ -169,3 +172,49 @@ def test_what_a_cable_that_is_down_loses_is_counted_and_a_change_of_rate_loses_n
     assert body["lost"] == 50
     assert body["slow"] == 100
     assert body["took"] < 0.8
+
+
+def lose_light(channel: Channel, request: Message) -> Message:
+    """Datagrams into a cut cable; a connection over a circuit whose cable goes, comes, has another rate."""
+    rates = {"host_rate": 100, "uplink_rate": 100, "circuit_rate": 100, "reconfiguration": "5ms"}
+    topo = Hybrid(racks=2, hosts_per_rack=1, **rates)
+    fabric = Fabric.from_topo(topo)
+    optics = optics_of(fabric)
+    assert optics is not None
+    cable = ("tor2", "ocs1")
+    with emulated_network(topo, fabric, scale=SCALE, n_queues=8) as network:
+        network.apply_host_queues()
+        faults = faults_of(network, [Fault(0.0, cable, None, DOWN)])
+        remote, (switch,) = light.start(network, optics)
+        cross = CrossConnect(optics)
+        remote.command([(time.monotonic(), [[1, 0]])])
+        remote.hear()
+        # The process of the switch is not told yet: its routes stay, and the light goes into the cut cable.
+        let(faults, (cable, None, DOWN))
+        sender, receiver = udp(network, 0), udp(network, 1)
+        send(network, sender, 50)
+        came, lost = received(receiver, 0.3), faults.readings()["fault_lost_frames"]
+        let(faults, (cable, None, AS_BUILT))
+        flow = Bulk(network, 0, 1, PORT, cls=0)
+        flow.start()
+        over, rates_had = [], []
+        for value in (AS_BUILT, DOWN, AS_BUILT, float(fabric.capacity[0]) * 0.4):
+            let(faults, (cable, None, value))
+            cross.fail(faults.down, faults.capacity, 0.0)
+            remote.fail([light.ports_of(switch, cross.broken[0])])
+            time.sleep(0.4)
+            before = network.readings()
+            rates_had.append(flow.rate_over(0.6))
+            grown = (network.readings() - before).bytes.sum(axis=1)
+            by_light, by_packets = grown[link(fabric, "tor1", "ocs1")], grown[link(fabric, "tor1", "spine1")]
+            over.append(float(by_light / (by_light + by_packets)))
+        flow.stop()
+        return Message("lost light", {"over": over, "rates": rates_had, "came": came, "lost": lost})
+
+
+@pytest.mark.root
+def test_a_circuit_whose_cable_fails_carries_nothing_and_its_flows_go_by_packets(tmp_path):
+    body = run_enclosed(f"{__name__}:lose_light", Message("request"), log=tmp_path / "log").body
+    assert body["over"] == pytest.approx([1.0, 0.0, 1.0, 1.0], abs=0.02)
+    assert body["rates"] == pytest.approx([CAPACITY * share for share in (1, 1, 1, 0.4)], rel=0.05)
+    assert (body["came"], body["lost"]) == (0, 50)

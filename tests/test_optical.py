@@ -294,6 +294,38 @@ def test_without_a_delay_light_is_turned_and_not_lost():
 
 
 @pytest.mark.root
+def test_a_failed_port_gives_no_light_counts_what_it_loses_and_keeps_its_place_in_the_matching():
+    with bench(0.02) as made:
+        settle(made, (0, 1))
+        receivers = [udp(made, end) for end in (1, 2)]
+        made.ends[2].ip("addr", "add", f"{address(1)}/32", "dev", "nic")
+        sender = udp(made, 0)
+
+        def came(n: int = 40) -> list[int]:
+            for k in range(n):
+                sender.sendto(struct.pack("=I", k), (address(1), PORT))
+            return [len(arrivals(sock)) for sock in receivers]
+
+        assert came() == [40, 0]
+        made.remote.fail([[0]])
+        failed = time.monotonic()
+        assert made.remote.read().matchings == ((-1, 0, -1, -1),)
+        assert came() == [0, 0]
+        # What is commanded meanwhile is there when the cable is mended, without another dark time.
+        assert settle(made, (0, 2)).lost == 0
+        assert came() == [0, 0]
+        made.remote.fail([[]])
+        state, mended = made.remote.read(), time.monotonic()
+        assert state.matchings == (tuple(matching((0, 2))),)
+        assert state.cut == 80
+        assert came() == [0, 40]
+        # Both directions of the circuit were severed, but for the dark time of the new one.
+        assert state.failed_s == pytest.approx(2 * (mended - failed - 0.02), abs=0.02)
+        made.remote.fail([[2]])
+        assert made.remote.read().matchings == ((2, -1, -1, -1),)
+
+
+@pytest.mark.root
 def test_the_process_ends_with_its_program_and_its_death_is_noticed():
     with bench(0.005) as made:
         made.remote.control.shutdown(socket.SHUT_RDWR)

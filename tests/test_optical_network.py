@@ -13,7 +13,7 @@ from netsched.emulation.addresses import routed_as
 from netsched.emulation.channel import Channel, Message
 from netsched.emulation.enclosure import run_enclosed
 from netsched.emulation.network import emulated_network
-from netsched.emulation.optical import Remote
+from netsched.emulation.remote import Remote
 from netsched.fabric import Fabric
 from netsched.optics import Optics, optics_of
 from topologies import TOPOLOGIES

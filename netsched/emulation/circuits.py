@@ -18,7 +18,8 @@ from netsched.circuits import decide
 from netsched.control import Cadence
 from netsched.crossconnect import CrossConnect
 from netsched.emulation import light
-from netsched.emulation.optical import OpticalSwitch, Remote
+from netsched.emulation.optical import OpticalSwitch
+from netsched.emulation.remote import Remote
 from netsched.errors import EmulationError
 from netsched.ledger import ACTIVE_LIST, Ledger, open_ledger
 from netsched.model import Bools, CircuitPlan, Circuits, Control, Event, Floats, Ints, Workload
@@ -34,6 +35,7 @@ class Controller:
     cross  what has been commanded, and which circuits should be up
     lit    (S, E) the end that each end reaches, as the flows have been told
     held   (F,) flows that wait for a circuit
+    faulty whether a link has failed or changed
     """
 
     circuits: Circuits
@@ -47,6 +49,7 @@ class Controller:
     held: Bools
     zero: float = 0.0
     decisions: int = 0
+    faulty: bool = False
     before: tuple[float, float] = field(default=(0.0, 0.0))
 
     def begin(self) -> None:
@@ -71,6 +74,13 @@ class Controller:
                 "address and know no jobs: leave dedicated out, or run it on the simulator"
             )
         return plan
+
+    def fail(self, down: Bools, capacity: Floats, now: float) -> None:
+        """Let these links be down, and all have these bytes/s (of the scenario), from `now` on."""
+        self.cross.fail(down, capacity, now)
+        self.faulty = True
+        each = zip(self.switches, self.cross.broken, strict=True)
+        self.remote.fail([light.ports_of(switch, ends) for switch, ends in each])
 
     def due(self, ledger: Ledger) -> float:
         """When something changes next or the scheduler wants to be asked; inf for never."""
@@ -108,6 +118,10 @@ class Controller:
         told: Ints = flows[changed]
         return told
 
+    def cut(self) -> int:
+        """Frames that came to optical ports whose cable had failed."""
+        return self.remote.read().cut
+
     def dark_late(self) -> Floats:
         """Seconds by which each dark time was longer than commanded, one per change that gave light again."""
         log, delay = self.remote.log, [switch.delay for switch in self.switches]
@@ -124,6 +138,7 @@ class Controller:
         """
         state = self.remote.read()
         lit, dark = state.lit_s - self.before[0], state.dark_s - self.before[1]
+        lasted = lit + dark + state.failed_s
         down = self.optics.down[self.optics.down >= 0]
         late = self.dark_late()
         return {
@@ -132,7 +147,8 @@ class Controller:
             "circuit_changes": int(self.cross.changes.sum()),
             "circuit_bytes": float(carried[down].sum()),
             "circuit_dark_s": dark,
-            "circuit_duty_cycle": lit / (lit + dark) if lit + dark > 0 else None,
+            "circuit_duty_cycle": lit / lasted if lasted > 0 else None,
+            **({"circuit_failed_s": state.failed_s} if self.faulty else {}),
             "circuit_dark_commanded_s": sorted({float(each) for each in self.optics.delay}),
             "circuit_dark_apart_median_s": float(np.median(late)) if len(late) else None,
             "circuit_dark_apart_max_s": float(late[np.argmax(np.abs(late))]) if len(late) else None,

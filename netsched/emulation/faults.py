@@ -4,6 +4,9 @@ A cable that is down loses what comes over it, in both directions, at the far en
 it still sends. At the same time every node gets routes round it, by the rule of the simulator: an address of
 a path that has lost a link is reached by the next path index that works from there. Connections know nothing
 of it. A port's rate is changed in place, and what waits in its queues stays there.
+
+An optical switch drops what comes over a cable that is down by itself: the process that sets it is told of
+the cable, and takes the routes over its circuits away.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 from netsched import ports, qdisc
 from netsched.emulation import configure, redirects, wiring
 from netsched.emulation.addresses import routed_as
+from netsched.emulation.circuits import Controller
 from netsched.emulation.detours import Table
 from netsched.emulation.network import EmulatedNetwork
 from netsched.emulation.redirects import Ports
@@ -68,7 +72,8 @@ class Faults:
         if len(cut):
             self._lead_round()
         for link in cut.tolist():
-            _cut(self.net, link, down=bool(self.down[link]))
+            if _ends_in_network(fabric, link):
+                _cut(self.net, link, down=bool(self.down[link]))
         return bool(len(cut)) or not np.array_equal(rates, self.capacity)
 
     def _lead_round(self) -> None:
@@ -93,9 +98,10 @@ class Faults:
             self.tables[node] = Table(self.net.pid(name), configure.ROUND_FAULT, tcp=is_host)
         return self.tables[node]
 
-    def readings(self) -> dict[str, Any]:
-        """What became of them, for the result's `mechanisms`."""
+    def readings(self, circuits: Controller | None = None) -> dict[str, Any]:
+        """What became of them, for the result's `mechanisms`. `circuits`: of a run that has some."""
         lost = sum(_lost(self.net, node) - before for node, before in self.lost_before.items())
+        lost += circuits.cut() if circuits is not None else 0
         return {"faults": self.happened, "fault_lost_frames": lost}
 
 
@@ -116,15 +122,13 @@ def faults_of(net: EmulatedNetwork, faults: Sequence[Fault]) -> Faults:
         links = links_of(fault, fabric)
         ends = fabric.link_src[links]
         where = " - ".join(fault.link)
-        if any(fabric.kinds[end] == "ocs" for end in ends.tolist()):
-            raise EmulationError(f"faults: {where}: cables of optical switches fail in the simulator only")
         if fault.value not in (DOWN, np.inf) and (ends < len(fabric.hosts)).any():
             raise EmulationError(
                 f"faults: {where}: the rate of a host's port is its agent's, and cannot be changed in the "
                 "emulation: give the rate of a cable between switches"
             )
         if fault.value == DOWN:
-            fragile.update(links.tolist())
+            fragile.update(link for link in links.tolist() if _ends_in_network(fabric, link))
     for link in sorted(fragile):
         port = _far_end(net, link)
         with open_netns(port.pid) as kernel:
@@ -172,6 +176,11 @@ def _set_rate(net: EmulatedNetwork, link: int, capacity: float) -> None:
     )
     with open_netns(wire.pid) as kernel:
         ports.apply(kernel, kernel.links()[wire.interface], tree)
+
+
+def _ends_in_network(fabric: Fabric, link: int) -> bool:
+    """Whether a link ends at a node that reads frames, and not at an optical switch."""
+    return fabric.kinds[int(fabric.link_dst[link])] != "ocs"
 
 
 def _far_end(net: EmulatedNetwork, link: int) -> wiring.Wire:

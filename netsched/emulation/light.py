@@ -14,9 +14,10 @@ from netsched.emulation.addresses import routed_as
 from netsched.emulation.detours import End
 from netsched.emulation.enclosure import SCRATCH
 from netsched.emulation.network import EmulatedNetwork
-from netsched.emulation.optical import OpticalSwitch, Remote, write_config
+from netsched.emulation.optical import OpticalSwitch
+from netsched.emulation.remote import Remote, write_config
 from netsched.errors import EmulationError
-from netsched.model import Ints
+from netsched.model import Bools, Ints
 from netsched.optics import Optics
 
 _CONFIG: Final = SCRATCH / "optical.json"
@@ -70,6 +71,11 @@ def on_ports(switch: OpticalSwitch, out: Ints) -> list[int]:
     """A matching of ends, (E,) with -1 for none, as one of the switch's ports."""
     port_of = {end: port for port, end in enumerate(switch.ends)}
     return [port_of[int(out[end])] if out[end] >= 0 else redirects.DARK for end in switch.ends]
+
+
+def ports_of(switch: OpticalSwitch, ends: Bools) -> list[int]:
+    """The switch's ports of the ends that are marked, (E,)."""
+    return [port for port, end in enumerate(switch.ends) if ends[end]]
 
 
 def start(net: EmulatedNetwork, optics: Optics) -> tuple[Remote, list[OpticalSwitch]]:

@@ -6,6 +6,9 @@ It does nothing else, so that what it measures of itself is what the network's p
 command changes (all ports where a switch is all-stop) lose the routes over them and go dark at once; `delay`
 seconds later they have light again, and routes. A port that is told to change while it is dark begins its
 dark time anew.
+
+A port whose cable has failed gives no light on, whatever is commanded: what is commanded goes on meanwhile,
+and counts again when the cable is mended. What comes to such a port is lost, and counted by itself.
 """
 
 from __future__ import annotations
@@ -27,8 +30,6 @@ from netsched.emulation.redirects import DARK, Ports
 from netsched.errors import EmulationError, NetschedError
 from netsched.netlink import Netlink, open_netns
 
-_BATCH: Final = 32
-"""Steps of a message."""
 _SOON_S: Final = 1e-3
 """Closer than this to what is due next, the process listens to nobody: it must not be late."""
 
@@ -63,7 +64,7 @@ class Switching:
     light      when the first of its ports was given light again; inf where none was
     finished   when the last one had it
     ports      how many ports got light
-    lost       frames that came to the switch's dark ports since the change before
+    lost       frames that came to the switch's dark ports since the change before; not those on failed cables
     """
 
     switch: int
@@ -84,12 +85,15 @@ class Switching:
 class State:
     """All switches at a time: their matchings as read from the kernel, and what their circuits have been.
 
-    `lit_s` and `dark_s` are seconds with light and without it but waiting for it, added up over all circuits.
+    `lit_s` are seconds with light, `dark_s` without it but waiting for it, `failed_s` without it for a cable
+    had failed, each added up over all circuits. `cut` are frames that came to ports whose cable had failed.
     """
 
     matchings: tuple[tuple[int, ...], ...]
     lit_s: float
     dark_s: float
+    failed_s: float
+    cut: int
 
 
 def check_matching(ports: int, out: Sequence[int]) -> None:
@@ -105,8 +109,12 @@ def check_matching(ports: int, out: Sequence[int]) -> None:
 
 @dataclass
 class _State:
-    """One switch in the process. `out` is what it was told last, `lit` the ports that have light,
-    `due` when each dark port gets it."""
+    """One switch in the process. `out` is what it was told last, `lit` the ports that have light by that,
+    `due` when each dark port gets it; `broken` the ports whose cable has failed, which have none.
+
+    `counted` is what the kernel counted of each port when it was read last; `lost` and `cut` are frames since
+    then added up, those of the dark since the last change, and those of failed cables. `since` says from when
+    on a port with a circuit has been as it is, and whether that is severed."""
 
     switch: OpticalSwitch
     link: Netlink
@@ -114,23 +122,51 @@ class _State:
     out: list[int]
     lit: set[int] = field(default_factory=set)
     due: dict[int, float] = field(default_factory=dict)
+    broken: set[int] = field(default_factory=set)
+    counted: tuple[int, ...] = ()
     lost: int = 0
+    cut: int = 0
     commanded: float = 0.0
     dark: float = 0.0
-    since: dict[int, float] = field(default_factory=dict)
+    since: dict[int, tuple[float, bool]] = field(default_factory=dict)
     lit_s: float = 0.0
     dark_s: float = 0.0
+    failed_s: float = 0.0
+
+    def severed(self, port: int) -> bool:
+        """Whether the port's light, if it has any, meets a failed cable."""
+        return port in self.broken or self.out[port] in self.broken
+
+    def change(self, darken: Iterable[int], light: Iterable[int]) -> None:
+        """In the kernel: these lit ports go dark, then these have the light that they were told to have."""
+        redirects.change(
+            self.link,
+            self.ports,
+            [port for port in darken if port not in self.broken],
+            [(port, self.out[port]) for port in light if port not in self.broken],
+        )
+
+    def count(self) -> None:
+        """Read what has been lost."""
+        before, self.counted = self.counted, redirects.lost(self.link, self.ports)
+        for port, (now, then) in enumerate(zip(self.counted, before, strict=True)):
+            if port in self.broken:
+                self.cut += now - then
+            else:
+                self.lost += now - then
 
     def settle(self, ports: Iterable[int], now: float) -> None:
-        """Count the seconds that these ports have had light, or have waited for it; they begin anew now."""
+        """Count the seconds of these ports' circuits, as they have been; they begin anew now."""
         for port in ports:
-            spent = now - self.since.pop(port, now)
-            if port in self.lit:
-                self.lit_s += spent
+            began, severed = self.since.pop(port, (now, False))
+            if port not in self.lit:
+                self.dark_s += now - began
+            elif severed:
+                self.failed_s += now - began
             else:
-                self.dark_s += spent
+                self.lit_s += now - began
             if self.out[port] != DARK:
-                self.since[port] = now
+                self.since[port] = now, self.severed(port)
 
 
 class Optics:
@@ -159,7 +195,7 @@ class Optics:
         state.commanded = at
         self._lead(without=(switch, dark))
         if state.switch.delay > 0:
-            redirects.change(state.link, state.ports, dark, [])
+            state.change(dark, ())
         state.dark = time.monotonic()
         state.settle(stopped, state.dark)
         state.lit.difference_update(dark)
@@ -171,6 +207,19 @@ class Optics:
             self._light(switch, sorted(state.due), [port for port in dark if out[port] == DARK])
         elif not state.due:
             self._note(switch, 0, math.inf, math.inf)
+
+    def fail(self, broken: Sequence[Iterable[int]]) -> None:
+        """Let the cables of these ports of each switch be those that have failed."""
+        for state, ports in zip(self._states, map(set, broken), strict=True):
+            if ports == state.broken:
+                continue
+            state.count()
+            lost, mended = state.lit & (ports - state.broken), state.lit & (state.broken - ports)
+            state.change(sorted(lost), ())
+            state.broken = ports
+            state.settle(list(state.since), time.monotonic())
+            state.change((), sorted(mended))
+        self._lead()
 
     def advance(self, now: float) -> float:
         """Give light to the ports whose time has come; when the next one's comes (inf if none waits)."""
@@ -185,16 +234,19 @@ class Optics:
         now = time.monotonic()
         for state in self._states:
             state.settle(list(state.since), now)
+            state.count()
         return State(
             matchings=tuple(redirects.read_back(state.link, state.ports) for state in self._states),
             lit_s=sum(state.lit_s for state in self._states),
             dark_s=sum(state.dark_s for state in self._states),
+            failed_s=sum(state.failed_s for state in self._states),
+            cut=sum(state.cut for state in self._states),
         )
 
     def _light(self, number: int, ready: list[int], darken: list[int]) -> None:
         state = self._states[number]
         began = time.monotonic()
-        redirects.change(state.link, state.ports, darken, [(port, state.out[port]) for port in ready])
+        state.change(darken, ready)
         finished = time.monotonic()
         state.settle(ready, finished)
         state.lit.update(ready)
@@ -210,15 +262,16 @@ class Optics:
             ends = state.switch.ends
             gone = without[1] if number == without[0] else ()
             for port in sorted(state.lit.difference(gone)):
+                if state.severed(port):
+                    continue
                 ways.setdefault((ends[port], ends[state.out[port]]), []).append(number)
         self._detours.set(ways)
 
     def _note(self, number: int, ports: int, light: float, finished: float) -> None:
         state = self._states[number]
-        before, state.lost = state.lost, sum(redirects.lost(state.link, state.ports))
-        self.done.append(
-            Switching(number, state.commanded, state.dark, light, finished, ports, state.lost - before)
-        )
+        state.count()
+        lost, state.lost = state.lost, 0
+        self.done.append(Switching(number, state.commanded, state.dark, light, finished, ports, lost))
 
 
 def _open(switch: OpticalSwitch) -> _State:
@@ -227,46 +280,8 @@ def _open(switch: OpticalSwitch) -> _State:
     ports = Ports(tuple(index[name] for name in switch.ports))
     redirects.prepare(link, ports)
     state = _State(switch, link, ports, [DARK] * len(ports))
-    state.lost = sum(redirects.lost(link, ports))
+    state.counted = redirects.lost(link, ports)
     return state
-
-
-class Remote:
-    """The program's end of the process: tells it what to set, hears what became of it; `log` has all that."""
-
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
-        self.log: list[Switching] = []
-
-    def command(self, steps: Sequence[tuple[float, Sequence[Sequence[int]]]]) -> None:
-        """At each time (s, CLOCK_MONOTONIC, ascending) set the matching of each switch.
-
-        What was to happen from the first of these times on is forgotten.
-        """
-        rows = [[at, [list(out) for out in matchings]] for at, matchings in steps]
-        for first in range(0, len(rows), _BATCH):
-            self.control.sendall(json.dumps({"steps": rows[first : first + _BATCH]}).encode())
-
-    def read(self) -> State:
-        """The switches' state now."""
-        self.control.sendall(json.dumps({"read": True}).encode())
-        while "state" not in (message := self.hear()):
-            pass
-        return State(**message["state"] | {"matchings": tuple(map(tuple, message["state"]["matchings"]))})
-
-    def hear(self) -> dict[str, Any]:
-        """Take the next message: it has "switchings" (which go to `log`), "state" or "ready".
-
-        EmulationError if the process says that it failed, or has ended.
-        """
-        packet = self.control.recv(1 << 17)
-        if not packet:
-            raise EmulationError("the process of the optical switches has ended")
-        message: dict[str, Any] = json.loads(packet)
-        if "failed" in message:
-            raise EmulationError(f"optical switches: {message['failed']}")
-        self.log += [Switching(**row) for row in message.get("switchings", ())]
-        return message
 
 
 def serve(control: socket.socket, optics: Optics) -> None:
@@ -298,14 +313,10 @@ def serve(control: socket.socket, optics: Optics) -> None:
             if "steps" in asked:
                 new = [(at, out) for at, out in asked["steps"]]
                 steps = [step for step in steps if step[0] < new[0][0]] + new
+            if "broken" in asked:
+                optics.fail(asked["broken"])
             if "read" in asked:
                 control.sendall(json.dumps({"state": asdict(optics.state())}).encode())
-
-
-def write_config(path: Path, switches: Sequence[OpticalSwitch], ends: Sequence[End]) -> None:
-    """What the process is to be started with."""
-    config = {"switches": [asdict(each) for each in switches], "ends": [asdict(each) for each in ends]}
-    path.write_text(json.dumps(config))
 
 
 def main(control_fd: int, config: Path) -> int:

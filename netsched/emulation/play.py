@@ -231,6 +231,8 @@ def _fail(play: Play, faults: Faults, now: float) -> None:
     """Let faults happen; to the policy a network that has changed is as if flows had come anew."""
     if faults.happen(play.ledger, play.fixed.workload, now):
         play.fixed = replace(play.fixed, capacity=frozen(faults.capacity.copy()))
+        if play.circuits is not None:
+            play.circuits.fail(faults.down, faults.capacity, now)
         if not play.policy.local:
             play.cadence.note(play.policy.events & Event.FLOW_RELEASED)
 

@@ -354,7 +354,7 @@ def _outcome(
                 "window": f"{crew.WINDOW_S * 1e3:g} ms of the slowest NIC's rate per connection",
                 "chunk_bytes": cast.emulation.chunk,
                 **(play.circuits.readings(carried) if play.circuits else {}),
-                **(play.faults.readings() if play.faults else {}),
+                **(play.faults.readings(play.circuits) if play.faults else {}),
             },
         },
         {
