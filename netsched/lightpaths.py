@@ -26,11 +26,11 @@ from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics, choices, no_optics, optics_of
 from netsched.outages import Outages, outages_of
-from netsched.pathtable import Chain, PathTable
+from netsched.pathtable import PathTable
 from netsched.relays import Relays, most_parcels, relays
 from netsched.reroute import Moves, enlist, listed, move
 from netsched.routes import Routes
-from netsched.shortest import Chains
+from netsched.shortest import Chain, Chains
 from netsched.uses import Uses
 
 
@@ -182,13 +182,13 @@ class LightPaths:
         if not len(self.optics.ends):
             return failed
         lasted = cross.up_s + cross.dark_s + cross.failed_s
-        hops = np.diff(bun.path_ptr)[self.table.first : self.table.n]
-        carried = bun.path_bytes[self.table.first : self.table.n]
+        optical = np.isin(bun.path_links, self.optics.down[self.optics.down >= 0])
+        crossed = np.diff(np.concatenate([[0], np.cumsum(optical)])[bun.path_ptr])
         return {
             "circuits": self.circuits.name,
             "circuit_decisions": self.decisions,
             "circuit_changes": int(cross.changes.sum()),
-            "circuit_bytes": float(carried[hops > 0].sum()),
+            "circuit_bytes": float((bun.path_bytes * crossed[: len(bun.path_bytes)]).sum()),
             "circuit_dark_s": cross.dark_s,
             "circuit_duty_cycle": cross.up_s / lasted if lasted > 0 else None,
             **(failed | {"circuit_failed_s": cross.failed_s} if self.outages.any else {}),
@@ -261,7 +261,8 @@ class LightPaths:
         if self.chains is None:
             self.chains = Chains(self.lit, self.circuits.hops)
         pairs = np.divmod(key, len(self.optics.ends))
-        ways = [self.chains.way(i, j) for i, j in zip(*(p.tolist() for p in pairs), strict=True)]
+        columns = (*pairs, self.choice[flows])
+        ways = [self.chains.way(*each) for each in zip(*(c.tolist() for c in columns), strict=True)]
         found = np.flatnonzero([len(way) > 0 for way in ways])
         bun, rows, seconds = self._rows(bun, flows[found], [ways[i] for i in found.tolist()])
         return bun, found, rows, seconds
@@ -308,7 +309,7 @@ def light_paths(
         packets=routes.path.copy(),
         packet_latency=routes.latency.copy(),
         job=workload.coflows.job[workload.flows.coflow],
-        choice=choices(workload, transport),
+        choice=choices(workload, transport) % np.uint64(max(len(optics.nodes), 1)),
         row_of=np.full((workload.n_flows, len(optics.nodes)), -1, np.int64),
         head=np.full(len(optics.ends) ** 2, -1, np.int64),
         following=np.full(workload.n_flows, -1, np.int64),

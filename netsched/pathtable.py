@@ -11,9 +11,7 @@ from netsched.bundles import NO_BUNDLE, Bundles
 from netsched.fabric import Fabric
 from netsched.model import Floats, Ints
 from netsched.optics import Optics
-
-Chain = tuple[tuple[int, int, int], ...]
-"""Circuits in a row: (switch, from end, to end) each."""
+from netsched.shortest import Chain
 
 
 @dataclass

@@ -20,8 +20,9 @@ from netsched.membership import insert_all
 from netsched.model import BEST_EFFORT, Bools, Floats, Ints, Workload
 from netsched.observe_circuits import PairsOf
 from netsched.optics import NO_HOST, Optics
-from netsched.pathtable import Chain, PathTable
+from netsched.pathtable import PathTable
 from netsched.reroute import withdraw
+from netsched.shortest import Chain
 from netsched.uses import Uses
 
 FREE, COMING, KEPT, LEAVING = range(4)

@@ -1,49 +1,76 @@
-"""Ways over several circuits in a row, the fewest that there are."""
+"""Ways over several circuits in a row, the fewest that there are.
+
+Where one goes next hangs on where one is and where to, and not on where from: so routes by destination, which
+the emulated network has, lead along these very ways.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
-from netsched.model import Ints
-from netsched.pathtable import Chain
+from netsched.model import Bools, Ints
+
+Chain = tuple[tuple[int, int, int], ...]
+"""Circuits in a row: (switch, from end, to end) each."""
+
+_NOWHERE = -1
 
 
 @dataclass
 class Chains:
-    """Shortest ways over the circuits `lit` (S, E), of at most `hops`; made from one end at a time."""
+    """Shortest ways over the circuits `lit` (S, E), of at most `hops`; made for one end at a time."""
 
     lit: Ints
     hops: int
-    _graph: csr_array = field(init=False)
-    _switch: dict[tuple[int, int], int] = field(init=False)
-    _before: dict[int, Ints] = field(default_factory=dict)
-    _ways: dict[tuple[int, int], Chain] = field(default_factory=dict)
+    _joined: Bools = field(init=False)
+    _next: dict[int, Ints] = field(default_factory=dict)
+    _ways: dict[tuple[int, int, int], Chain] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         s, e = np.nonzero(self.lit >= 0)
-        to = self.lit[s, e]
         n = self.lit.shape[1]
-        self._graph = csr_array((np.ones(len(e)), (e, to)), shape=(n, n))
-        pairs = zip(e[::-1].tolist(), to[::-1].tolist(), s[::-1].tolist(), strict=True)
-        self._switch = {(i, j): switch for i, j, switch in pairs}  # the first switch stays
+        self._joined = np.zeros((n, n), bool)
+        self._joined[e, self.lit[s, e]] = True
 
-    def way(self, src: int, dst: int) -> Chain:
-        """The circuits from one end to another, () where there are none or too many."""
-        if (src, dst) in self._ways:
-            return self._ways[src, dst]
-        if src not in self._before:
-            found = shortest_path(self._graph, unweighted=True, indices=src, return_predecessors=True)
-            self._before[src] = found[1].astype(np.int64)
-        before, at = self._before[src], dst
+    def toward(self, dst: int) -> Ints:
+        """(E,) the end that follows each end on its way to `dst`, -1 where there is none, or too long a way.
+
+        Of several that are as near the least.
+        """
+        if dst not in self._next:
+            found = np.full(len(self._joined), _NOWHERE, np.int64)
+            front = np.array([dst])
+            for _ in range(self.hops):
+                into = self._joined[:, front]
+                fresh = np.flatnonzero(into.any(axis=1) & (found == _NOWHERE))
+                fresh = fresh[fresh != dst]
+                if not len(fresh):
+                    break
+                found[fresh] = front[into[fresh].argmax(axis=1)]
+                front = fresh
+            self._next[dst] = found
+        return self._next[dst]
+
+    def switches(self, src: int, dst: int) -> list[int]:
+        """Those that have a circuit from one end to another, ascending."""
+        return [int(s) for s in np.flatnonzero(self.lit[:, src] == dst)]
+
+    def way(self, src: int, dst: int, choice: int) -> Chain:
+        """The circuits from one end to another, () where there are none or too many.
+
+        `choice` picks one of several circuits between the same ends, at every end on the way.
+        """
+        if (src, dst, choice) in self._ways:
+            return self._ways[src, dst, choice]
+        after, at = self.toward(dst), src
         way: list[tuple[int, int, int]] = []
-        while at != src and before[at] >= 0 and len(way) <= self.hops:
-            hop = int(before[at])
-            way.append((self._switch[hop, at], hop, at))
-            at = hop
-        chain: Chain = tuple(reversed(way)) if at == src and 0 < len(way) <= self.hops else ()
-        self._ways[src, dst] = chain
+        while at != dst and after[at] != _NOWHERE:
+            to = int(after[at])
+            several = self.switches(at, to)
+            way.append((several[choice % len(several)], at, to))
+            at = to
+        chain = tuple(way)
+        self._ways[src, dst, choice] = chain
         return chain

@@ -56,6 +56,8 @@ OPTICAL = {
     "a lost circuit": [{"link": ["tor2", "ocs1"], "at": "200ms", "until": "1s"}],
 }
 """One end's cable: the circuits to it and from it are lost."""
+AROUND = [SENT[0], {"kind": "incast", "name": "two", "senders": ["h4"], "receiver": "h1", "size": "125MB"}]
+"""On a ring of circuits: from rack 1 to 2 over one of them, and from 2 to 1 over two."""
 LEAVES = {"kind": "leaf_spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2} | {
     "host_rate": "1Gbit/s",
     "uplink_rate": "1Gbit/s",
@@ -80,7 +82,7 @@ def test_faults_cost_the_same_time_on_both_engines(name, tmp_path):
         "emulation": {"scale": 0.02},
     }
     if name in OPTICAL:
-        described |= {"fabric": RACKS, "circuits": ["static"]}
+        described |= {"fabric": RACKS, "circuits": [{"static": {"hops": 2}}], "workload": AROUND}
     whole = mean_stage_s(runs(described, "sim", "fair", tmp_path / "whole"))
     faulty = described | {"faults": (FAULTS | OPTICAL)[name]}
     simulated = runs(faulty, "sim", "fair", tmp_path / "sim")

@@ -9,11 +9,9 @@ import pytest
 from sim_cases import Case
 
 from netsched import ledger as books
-from netsched.circuits.rotor import Rotor
 from netsched.emulation import light
 from netsched.emulation.circuits import Controller, controller
 from netsched.emulation.optical import OpticalSwitch, Switching
-from netsched.errors import EmulationError
 from netsched.fabric import Fabric
 from netsched.model import CircuitPlan, Circuits, CircuitView, Connections, Control, Event, Transport
 from netsched.observe import static
@@ -109,6 +107,21 @@ def test_dark_times_are_compared_with_the_switchs_own():
     assert made.dark_late() == pytest.approx([2e-4])
 
 
-def test_ways_over_several_circuits_are_refused():
-    with pytest.raises(EmulationError, match=r"circuits rotor: .* 2 circuits in a row .* hops to 1"):
-        stand(Rotor(hops=2))
+@dataclass(frozen=True)
+class Ring(Written):
+    """From each end to the next."""
+
+    hops: int = 2
+
+    def __call__(self, view: CircuitView) -> CircuitPlan:
+        return CircuitPlan(np.array([[[1, 2, 0]]]), np.array([np.inf]))
+
+
+@pytest.mark.parametrize(("hops", "held"), [(1, [False, True]), (2, [False, False])])
+def test_a_flow_that_may_take_two_circuits_in_a_row_does_not_wait_for_one(hops, held):
+    made, fixed, ledger = stand(Ring(hops=hops))
+    flows, left = np.array([0, 1]), np.array([1e6, 1e6])
+    made.step(fixed, ledger, flows, left, 0.0, Event.NONE)
+    assert made.held.tolist() == [True, True]
+    made.step(fixed, ledger, flows, left, 0.0101, Event.NONE)
+    assert made.held.tolist() == held

@@ -46,13 +46,21 @@ def set_all(remote: Remote, switches: list, out: list[list[int]]) -> None:
     assert [list(row) for row in remote.read().matchings] == rows
 
 
-def ways_of(fabric: Fabric, optics: Optics, out: list[list[int]], src: int, dst: int, path: int, choice: int):
-    """The links from host to host: over the circuit that the choice picks of those that there are."""
+def ways_of(kind: str, hops: int, out: list[list[int]], src: int, dst: int, path: int, choice: int):
+    """The links from host to host: over the circuit that the choice picks of those that there are, or two."""
+    _, fabric, optics = topo_of(kind)
     a, b = int(optics.end_of_host[src]), int(optics.end_of_host[dst])
-    lit = [s for s, row in enumerate(out) if row[a] == b and a != b]
-    if not lit:
-        return sorted(fabric.path(src, dst, path).tolist())
-    return sorted(optics.circuit(src, dst, ((lit[choice % len(lit)], a, b),)))
+    direct = [s for s, row in enumerate(out) if row[a] == b and a != b]
+    if direct:
+        return sorted(optics.circuit(src, dst, ((direct[choice % len(direct)], a, b),)))
+    between = 3 - a - b
+    first, second = (
+        [s for s, row in enumerate(out) if a != b and row[i] == j] for i, j in ((a, between), (between, b))
+    )
+    if hops == 2 and first and second:
+        legs = (first[choice % len(first)], a, between), (second[choice % len(second)], between, b)
+        return sorted(optics.circuit(src, dst, legs))
+    return sorted(fabric.path(src, dst, path).tolist())
 
 
 def triples(fabric: Fabric) -> list[tuple[int, int, int, int]]:
@@ -73,7 +81,7 @@ def follow(channel: Channel, request: Message) -> Message:
     with emulated_network(topo, fabric, scale=0.5, n_queues=8) as network:
         network.apply_host_queues()
         network.verify()
-        remote, switches = light.start(network, optics)
+        remote, switches = light.start(network, optics, request.body["hops"])
         sockets = [udp(network, host) for host in range(len(fabric.hosts))]
         taken: dict[str, list[list[int]]] = {}
         for name, out in MATCHINGS.items():
@@ -92,14 +100,14 @@ def follow(channel: Channel, request: Message) -> Message:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("kind", FABRICS)
-def test_what_goes_between_two_ends_takes_the_circuit_between_them_while_it_is_up(tmp_path, kind):
-    _, fabric, optics = topo_of(kind)
-    request = Message("request", {"kind": kind})
+@pytest.mark.parametrize(("kind", "hops"), [("hybrid", 1), ("ocs_direct", 1), ("ocs_direct", 2)])
+def test_what_goes_between_two_ends_takes_the_circuits_between_them_while_they_are_up(tmp_path, kind, hops):
+    _, fabric, _ = topo_of(kind)
+    request = Message("request", {"kind": kind, "hops": hops})
     taken = run_enclosed(f"{__name__}:follow", request, log=tmp_path / "log").body
     for name, out in MATCHINGS.items():
         for triple, links in zip(triples(fabric), taken[name], strict=True):
-            assert links == ways_of(fabric, optics, out, *triple), (name, triple)
+            assert links == ways_of(kind, hops, out, *triple), (name, triple)
 
 
 def carry(channel: Channel, request: Message) -> Message:

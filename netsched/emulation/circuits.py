@@ -26,6 +26,7 @@ from netsched.model import Bools, CircuitPlan, Circuits, Control, Event, Floats,
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics
+from netsched.shortest import Chains
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Controller:
 
     cross  what has been commanded, and which circuits should be up
     lit    (S, E) the end that each end reaches, as the flows have been told
+    chains the ways over them, of as many in a row as the scheduler allows
     held   (F,) flows that wait for a circuit
     faulty whether a link has failed or changed
     """
@@ -46,6 +48,7 @@ class Controller:
     remote: Remote
     switches: Sequence[OpticalSwitch]
     lit: Ints
+    chains: Chains
     held: Bools
     zero: float = 0.0
     decisions: int = 0
@@ -104,15 +107,17 @@ class Controller:
                 self.cross.command(plan, now + self.cadence.control.delay)
                 self.remote.command([(self.zero + at, self._on_ports(out)) for at, out in self.cross.steps])
         self.cross.advance(now)
-        self.lit = self.cross.up()
+        before, self.lit = self.lit, self.cross.up()
+        if not np.array_equal(before, self.lit):
+            self.chains = Chains(self.lit, self.circuits.hops)
         return self.wait(active)
 
     def wait(self, flows: Ints) -> Ints:
         """Those of `flows` that begin or cease to wait for a circuit."""
         key = self.pairs.key[flows]
-        src, dst = np.divmod(key, self.lit.shape[1])
-        dark = (key >= 0) & ~(self.lit[:, src] == dst).any(axis=0)
-        waits = dark & (self.circuits.without_circuit == "wait")
+        pairs = zip(*(ends.tolist() for ends in np.divmod(key, self.lit.shape[1])), strict=True)
+        dark = np.array([self.chains.toward(dst)[src] < 0 for src, dst in pairs], bool)
+        waits = (key >= 0) & dark & (self.circuits.without_circuit == "wait")
         changed = waits != self.held[flows]
         self.held[flows] = waits
         told: Ints = flows[changed]
@@ -164,12 +169,7 @@ def controller(
     remote: Remote,
     switches: Sequence[OpticalSwitch],
 ) -> Controller:
-    """The controller of a run that has not begun, all circuits dark. EmulationError for what it cannot do."""
-    if circuits.hops > 1:
-        raise EmulationError(
-            f"circuits {circuits.name}: ways over up to {circuits.hops} circuits in a row are not emulated: "
-            "set its hops to 1, or use the simulator"
-        )
+    """The controller of a run that has not begun, all circuits dark."""
     cadence = Cadence(circuits.events, control)
     cadence.review_at = 0.0
     cross = CrossConnect(optics)
@@ -182,5 +182,6 @@ def controller(
         remote=remote,
         switches=switches,
         lit=cross.up(),
+        chains=Chains(cross.up(), circuits.hops),
         held=np.zeros(workload.n_flows, bool),
     )

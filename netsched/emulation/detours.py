@@ -2,8 +2,8 @@
 
 An end is a packet switch or a host with ports on optical switches. While there is a circuit to another end,
 all that goes to the hosts there takes it, by one route per address that counts before those over packet
-switches; when it goes, the routes go, and connections carry on by the others. Nothing is told to the
-connections.
+switches, and so does what goes on from there over further circuits, if several in a row are allowed. When it
+goes, the routes go, and connections carry on by the others. Nothing is told to the connections.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class End:
 
 
 Ways = Mapping[tuple[int, int], Sequence[int]]
-"""The switches that have a circuit from one end to another, ascending, by (from, to)."""
+"""By (from, to): switches, ascending, with a circuit from one end towards the other, if not to it."""
 
 
 class Detours:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from netsched import kernel
-from netsched.emulation import redirects
+from netsched.emulation import netns, redirects
 from netsched.emulation.addresses import routed_as
 from netsched.emulation.detours import End
 from netsched.emulation.enclosure import SCRATCH
@@ -78,11 +78,18 @@ def ports_of(switch: OpticalSwitch, ends: Bools) -> list[int]:
     return [port for port, end in enumerate(switch.ends) if ends[end]]
 
 
-def start(net: EmulatedNetwork, optics: Optics) -> tuple[Remote, list[OpticalSwitch]]:
-    """The process that sets the switches, ready, all of them dark. CapabilityError naming what is missing."""
+def start(net: EmulatedNetwork, optics: Optics, hops: int = 1) -> tuple[Remote, list[OpticalSwitch]]:
+    """The process that sets the switches, ready, all of them dark. CapabilityError naming what is missing.
+
+    With `hops` above 1 ends pass on what comes over one circuit to the next one, also ends that are hosts.
+    """
     kernel.require(redirects.NEEDS)
     found = switches(net, optics)
-    write_config(_CONFIG, found, ends(net, optics))
+    write_config(_CONFIG, found, ends(net, optics), hops)
+    if hops > 1:
+        for node in optics.ends.tolist():
+            with netns.entered(net.pid(net.fabric.nodes[node])):
+                netns.set_parameters(netns.SWITCH)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv = [sys.executable, "-m", "netsched.emulation.optical", str(theirs.fileno()), str(_CONFIG)]
     # It enters the namespaces of all switches and ends by itself, wherever it is.

@@ -24,11 +24,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from netsched.emulation import redirects
 from netsched.emulation.detours import Detours, End
 from netsched.emulation.redirects import DARK, Ports
 from netsched.errors import EmulationError, NetschedError
 from netsched.netlink import Netlink, open_netns
+from netsched.shortest import Chains
 
 _SOON_S: Final = 1e-3
 """Closer than this to what is due next, the process listens to nobody: it must not be late."""
@@ -170,11 +173,16 @@ class _State:
 
 
 class Optics:
-    """The switches of a network, dark at first. Times are CLOCK_MONOTONIC seconds."""
+    """The switches of a network, dark at first. Times are CLOCK_MONOTONIC seconds.
 
-    def __init__(self, switches: Sequence[OpticalSwitch], ends: Sequence[End] = ()) -> None:
+    `hops` is how many circuits in a row routes may lead over.
+    """
+
+    def __init__(self, switches: Sequence[OpticalSwitch], ends: Sequence[End] = (), hops: int = 1) -> None:
         self._states = [_open(switch) for switch in switches]
         self._detours = Detours(ends)
+        self._n_ends = len(ends)
+        self._hops = hops
         self.done: list[Switching] = []
 
     def close(self) -> None:
@@ -257,15 +265,21 @@ class Optics:
 
     def _lead(self, without: tuple[int, Sequence[int]] = (0, ())) -> None:
         """Routes over the circuits that have light, and over no others. `without`: ports about to lose it."""
-        ways: dict[tuple[int, int], list[int]] = {}
+        lit = np.full((len(self._states), self._n_ends), DARK, np.int64)
         for number, state in enumerate(self._states):
             ends = state.switch.ends
             gone = without[1] if number == without[0] else ()
             for port in sorted(state.lit.difference(gone)):
-                if state.severed(port):
-                    continue
-                ways.setdefault((ends[port], ends[state.out[port]]), []).append(number)
-        self._detours.set(ways)
+                if not state.severed(port):
+                    lit[number, ends[port]] = ends[state.out[port]]
+        chains = Chains(lit, self._hops)
+        self._detours.set(
+            {
+                (src, dst): chains.switches(src, int(chains.toward(dst)[src]))
+                for dst in range(self._n_ends)
+                for src in np.flatnonzero(chains.toward(dst) != DARK).tolist()
+            }
+        )
 
     def _note(self, number: int, ports: int, light: float, finished: float) -> None:
         state = self._states[number]
@@ -324,7 +338,8 @@ def main(control_fd: int, config: Path) -> int:
     described = json.loads(config.read_text())
     try:
         switches = [OpticalSwitch(**_tuples(each)) for each in described["switches"]]
-        serve(control, Optics(switches, [End(**_tuples(each)) for each in described["ends"]]))
+        ends = [End(**_tuples(each)) for each in described["ends"]]
+        serve(control, Optics(switches, ends, described["hops"]))
     except NetschedError as error:
         control.sendall(json.dumps({"failed": str(error)}).encode())
         return error.exit_code

@@ -59,7 +59,7 @@ class Remote:
         return message
 
 
-def write_config(path: Path, switches: Sequence[OpticalSwitch], ends: Sequence[End]) -> None:
-    """What the process is to be started with."""
+def write_config(path: Path, switches: Sequence[OpticalSwitch], ends: Sequence[End], hops: int = 1) -> None:
+    """What the process is to be started with. `hops`: most circuits in a row that routes lead over."""
     config = {"switches": [asdict(each) for each in switches], "ends": [asdict(each) for each in ends]}
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps({**config, "hops": hops}))

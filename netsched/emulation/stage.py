@@ -145,7 +145,7 @@ def _circuits(
     """The controller of the optical switches; None where there are none, or where they stay dark."""
     if optics is None or circuits is None:
         return None
-    remote, switches = light.start(net, optics)
+    remote, switches = light.start(net, optics, circuits.hops)
     made = controller(circuits, fixed.workload, optics, control, remote, switches)
     made.rehearse(fixed)
     return made
