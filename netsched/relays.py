@@ -37,6 +37,8 @@ SLOTS_KEPT: Final = 2
 _DUST: Final = 1e-6
 """Of what a circuit carries until it goes: no part of a flow is less."""
 
+_ROUNDING: Final = 1e-12
+
 
 @dataclass
 class Relays:
@@ -149,8 +151,10 @@ class Relays:
         chosen: list[int] = []
         share: list[float] = []
         for f, j in zip(flows.tolist(), to.tolist(), strict=True):
-            part = min(float(bun.left[f]), float(quota[j]))
-            if part > _DUST * self.slot_bytes or (part > 0 and part == bun.left[f]):
+            whole, most = float(bun.left[f]), float(quota[j])
+            # The quota is a sum of such wholes, and what is rounded off must not wait for another circuit.
+            part = whole if whole * (1 - _ROUNDING) <= most else most
+            if part > _DUST * self.slot_bytes or 0 < part == whole:
                 quota[j] -= part
                 chosen.append(f)
                 share.append(part)

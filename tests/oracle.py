@@ -217,6 +217,13 @@ class Oracle:
         """When ways change next."""
         return math.inf
 
+    def switch(self) -> None:
+        """Let ways change that are due to."""
+
+    def others(self) -> dict[int, Connection]:
+        """What else sends, by numbers that no node has."""
+        return {}
+
     # -------------------------------------------------------------- who sends how fast
 
     def unsent(self) -> list[int]:
@@ -232,7 +239,8 @@ class Oracle:
             if self.gate[f] <= self.now and self.way(f) is not None:
                 lane = f if per_flow else (self.job[f], int(flows.src[f]), int(flows.dst[f]), self.cls[f])
                 queue.setdefault(lane, []).append(f)
-        heads = [members[0] for members in queue.values()]
+        others = self.others()
+        heads = [*(members[0] for members in queue.values()), *others]
         connections = [
             Connection(
                 self.cls[q[0]],
@@ -243,6 +251,7 @@ class Oracle:
             )
             for q in queue.values()
         ]
+        connections += others.values()
         return dict(zip(heads, share(connections, self.fabric.capacity), strict=True))
 
     # -------------------------------------------------------------- what the policy says
@@ -442,14 +451,19 @@ class Oracle:
             for f in [f for f in ends if ends[f] <= limit]:
                 self.carry(f, self.left[f])
                 self.left[f] = 0.0
-                self.sent_all.add(f)
-                if self.latency[f] > 0:
-                    self.timers.append((then + self.latency[f], f))
-                else:
-                    self.end(f)
+                self.sent_last(f)
+            self.switch()
             self.report()
             self.control_step()
         return self
+
+    def sent_last(self, flow: int) -> None:
+        """The last byte of a flow has left."""
+        self.sent_all.add(flow)
+        if self.latency[flow] > 0:
+            self.timers.append((self.now + self.latency[flow], flow))
+        else:
+            self.end(flow)
 
     def carry(self, flow: int, amount: float) -> None:
         """So many more bytes of a flow have left."""
