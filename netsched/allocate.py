@@ -32,6 +32,7 @@ class Scratch(NamedTuple):
     peak, frozen  the highest level that this filling gave out on a use, and the level at which it was full
     highest, lowest   of the bundles on a use that keep their rates: the highest level, the lowest of those
                   whose bottleneck it is
+    done          the last filling in which a plain bundle got its level
     found         of this filling: how many bundles all of whose connections have caps (`by_cap`), and whether
                   some weight is no whole number
     group         the bundles that are filled, `inside` is 1 for them where others stay as they are
@@ -52,6 +53,7 @@ class Scratch(NamedTuple):
     highest: Floats
     lowest: Floats
     touched: Ints
+    done: Ints
     found: Ints
     group: Ints
     by_cap: Ints
@@ -76,6 +78,7 @@ def scratch(n_bundles: int, n_uses: int) -> Scratch:
         highest=np.zeros(n_uses),
         lowest=np.zeros(n_uses),
         touched=np.zeros(n_uses, np.int64),
+        done=np.zeros(n_bundles, np.int64),
         found=np.zeros(2, np.int64),
         group=np.zeros(n_bundles, np.int64),
         by_cap=np.zeros(n_bundles, np.int64),
@@ -140,7 +143,7 @@ def open_bundle(bun: Bundles, net: Uses, s: Scratch, b: int, n_used: int) -> int
 
 
 @inner
-def _sift(heap: Ints, level: Floats, n: int, i: int) -> None:
+def sift(heap: Ints, level: Floats, n: int, i: int) -> None:
     """Move the use at position i of the min-heap of the first n uses down to where it belongs."""
     use = heap[i]
     at = level[use]
@@ -224,7 +227,7 @@ def water_fill(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None
     for i in range(n_used):
         s.level[s.used[i]] = _use_level(s, s.used[i])
     for i in range(n_used // 2 - 1, -1, -1):
-        _sift(s.used, s.level, n_used, i)
+        sift(s.used, s.level, n_used, i)
     _raise_level(bun, net, s, n, n_used)
 
 
@@ -241,7 +244,7 @@ def _raise_level(bun: Bundles, net: Uses, s: Scratch, left: int, n_used: int) ->
             if current <= at_use[heap[0]]:
                 break
             at_use[heap[0]] = current
-            _sift(heap, at_use, n_used, 0)
+            sift(heap, at_use, n_used, 0)
         level = at_use[heap[0]] if n_used else np.inf
         if next_cap < n_capped and s.cap_level[s.by_cap[next_cap]] <= level:
             b = s.by_cap[next_cap]
@@ -256,7 +259,7 @@ def _raise_level(bun: Bundles, net: Uses, s: Scratch, left: int, n_used: int) ->
             exact = _use_level(s, u)
             if exact > level:
                 at_use[u] = exact
-                _sift(heap, at_use, n_used, 0)
+                sift(heap, at_use, n_used, 0)
                 if heap[0] != u:
                     continue
             level = exact
@@ -269,4 +272,4 @@ def _raise_level(bun: Bundles, net: Uses, s: Scratch, left: int, n_used: int) ->
                 left -= 1
             x = net.after[x]
         at_use[u] = np.inf
-        _sift(heap, at_use, n_used, 0)
+        sift(heap, at_use, n_used, 0)

@@ -7,10 +7,16 @@ that blocks it. It comes back when something is left for its class there, unless
 
 from __future__ import annotations
 
+import numpy as np
+
+from netsched.allocate import weight_in
 from netsched.bundles import Bundles
 from netsched.jit import inner
 from netsched.model import Ints
 from netsched.uses import NOTHING, SHIFT, Uses, mark, use_of
+
+_EXACT = 2.0**30
+"""A whole weight up to this much: as many as there are of them add up without rounding."""
 
 
 @inner
@@ -61,6 +67,7 @@ def _join(net: Uses, b: int) -> None:
     net.newest[k] = b
     for x in range(b << net.tally[SHIFT], net.end_hop[b]):
         _link_hop(net, net.first_hop, x)
+        net.weight_on[net.of_hop[x]] += net.plain[b]
 
 
 @inner
@@ -75,6 +82,28 @@ def _leave(net: Uses, b: int) -> None:
         net.last_peer[after] = before
     for x in range(b << net.tally[SHIFT], net.end_hop[b]):
         _unlink_hop(net, net.first_hop, x)
+        net.weight_on[net.of_hop[x]] -= net.plain[b]
+
+
+@inner
+def _plain_weight(bun: Bundles, net: Uses, b: int) -> float:
+    """What `Uses.plain` says of bundle b."""
+    weight = weight_in(bun, b)
+    whole = weight == np.floor(weight) and weight <= _EXACT
+    return weight if whole and bun.uncapped[b] and net.end_hop[b] > b << net.tally[SHIFT] else 0.0
+
+
+@inner
+def weigh(bun: Bundles, net: Uses, b: int) -> None:
+    """Take note of the present weight of bundle b, which is on its links."""
+    before, weight = net.plain[b], _plain_weight(bun, net, b)
+    if weight == before:
+        return
+    net.plain[b] = weight
+    net.n_special[net.class_of[b]] += (weight == 0.0) - (before == 0.0)
+    if not net.is_parked[b]:
+        for x in range(b << net.tally[SHIFT], net.end_hop[b]):
+            net.weight_on[net.of_hop[x]] += weight - before
 
 
 @inner
@@ -157,6 +186,8 @@ def put_on_links(bun: Bundles, net: Uses, b: int, k: int) -> None:
         net.n_on[u] += 1
         x += 1
     net.end_hop[b] = x
+    net.plain[b] = _plain_weight(bun, net, b)
+    net.n_special[k] += net.plain[b] == 0.0
     _join(net, b)
 
 
@@ -172,6 +203,7 @@ def take_off_links(net: Uses, b: int) -> None:
         _leave(net, b)
     net.class_of[b] = NOTHING
     net.size[k] -= 1
+    net.n_special[k] -= net.plain[b] == 0.0
     for x in range(b << net.tally[SHIFT], net.end_hop[b]):
         net.n_on[net.of_hop[x]] -= 1
         mark(net, net.of_hop[x])

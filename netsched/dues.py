@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsched.bundles import BLOCK, N_STALE_BLOCKS, Bundles
+from netsched.bundles import BLOCK, N_STALE_BLOCKS, Bundles, catch_up, due_of
 from netsched.jit import inner
 from netsched.model import Floats
+from netsched.uses import SAME
 
 
 @inner
@@ -22,6 +23,19 @@ def put_due(bun: Bundles, b: int, at: float) -> None:
         bun.is_stale[block] = 1
         bun.stale[bun.count[N_STALE_BLOCKS]] = block
         bun.count[N_STALE_BLOCKS] += 1
+
+
+@inner
+def put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
+    """Give bundle b its reserves and bytes/s per unit of weight from now on."""
+    rate = bun.booked[b] + level * bun.unit_weight[b]
+    bun.level[b] = level
+    bun.total[b] = level * weight
+    if abs(rate - bun.unit_rate[b]) > SAME * rate:
+        catch_up(bun, b, bun.clock[0])
+        bun.v_at[b] = bun.clock[0]
+        bun.unit_rate[b] = rate
+        put_due(bun, b, due_of(bun, b))
 
 
 @inner

@@ -64,6 +64,7 @@ def class_named(net: Uses, cls: int) -> int:
     net.newest[k] = NOTHING
     net.size[k] = 0
     net.n_parked[k] = 0
+    net.n_special[k] = 0
     net.first_of[k] = NOTHING
     net.dirty[k] = NOTHING
     net.seeds[k] = NOTHING

@@ -20,21 +20,18 @@ from netsched.bundles import (
     STALE,
     UNSORTED,
     Bundles,
-    catch_up,
-    due_of,
 )
 from netsched.classes import lay_out, tidy_slots
-from netsched.crossing import blocked_by, hold, parks
-from netsched.dues import put_due
+from netsched.crossing import blocked_by, hold, parks, weigh
+from netsched.dues import put_rate
 from netsched.jit import inner
 from netsched.order import close_class
-from netsched.repair import fill_around, fill_whole, first_concerned, untouched_level
+from netsched.repair import fill_around, first_concerned
 from netsched.uses import (
     N_CLASSES,
     N_SEEDS,
     NOISE,
     NOTHING,
-    SAME,
     STAMP,
     Uses,
     give_back,
@@ -46,22 +43,10 @@ from netsched.uses import (
     unlink_use,
     wake,
 )
+from netsched.whole import fill_plain, fill_whole, untouched_level
 
 _LONGEST_PAUSE = 31
 """So many times in a row a class is computed as a whole at most before its repair is tried again."""
-
-
-@inner
-def _put_rate(bun: Bundles, b: int, level: float, weight: float) -> None:
-    """Give bundle b its reserves and bytes/s per unit of weight from now on."""
-    rate = bun.booked[b] + level * bun.unit_weight[b]
-    bun.level[b] = level
-    bun.total[b] = level * weight
-    if abs(rate - bun.unit_rate[b]) > SAME * rate:
-        catch_up(bun, b, bun.clock[0])
-        bun.v_at[b] = bun.clock[0]
-        bun.unit_rate[b] = rate
-        put_due(bun, b, due_of(bun, b))
 
 
 @inner
@@ -69,11 +54,23 @@ def _settle(bun: Bundles, net: Uses, s: Scratch, n: int, n_used: int) -> None:
     """Put into effect what the filling found for the first n bundles of `group`."""
     for b in s.group[:n]:
         level = s.given[b, LEVEL]
-        _put_rate(bun, b, max(0.0, level), s.given[b, WEIGHT])
+        put_rate(bun, b, max(0.0, level), s.given[b, WEIGHT])
         hold(net, b, s.frozen_by[b] if level >= 0.0 else NOTHING)
         parks(bun, net, b)
     for u in s.used[:n_used]:
         net.load[u] = net.entry[u] - max(0.0, s.residual[u])
+
+
+@inner
+def _refill(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> int:
+    """Compute the rates of class k from `floor` on; how many uses that reached."""
+    n, n_used = 0, 0
+    if net.n_special[k]:
+        n, n_used = fill_whole(bun, net, s, k, floor)
+    else:
+        n_used = fill_plain(bun, net, s, k, floor)
+    _settle(bun, net, s, n, n_used)
+    return n_used
 
 
 @inner
@@ -92,11 +89,10 @@ def _fill_all(bun: Bundles, net: Uses, s: Scratch) -> None:
         while b >= 0:
             following = net.next_peer[b]
             if blocked_by(net, b) != NOTHING:
-                _put_rate(bun, b, 0.0, 0.0)
+                put_rate(bun, b, 0.0, 0.0)
                 parks(bun, net, b)
             b = following
-        n, n_used = fill_whole(bun, net, s, k, 0.0)
-        _settle(bun, net, s, n, n_used)
+        _refill(bun, net, s, k, 0.0)
         net.floor[k] = np.inf
     bun.count[STALE] = 0
 
@@ -160,7 +156,7 @@ def _fill_class(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int) -> 
         s.inside[b] = 0
     if n_used == NOTHING:
         bun.count[N_WHOLE] += 1
-        n, n_used = fill_whole(bun, net, s, k, untouched_level(bun, net, k))
+        return _refill(bun, net, s, k, untouched_level(bun, net, k))
     _settle(bun, net, s, n, n_used)
     return n_used
 
@@ -198,6 +194,7 @@ def _repair(bun: Bundles, net: Uses, s: Scratch) -> None:
         b = net.seeded[i]
         k = net.class_of[b]
         if bun.members[b] and k >= 0:
+            weigh(bun, net, b)
             net.next_seed[b] = net.seeds[k]
             net.seeds[k] = b
             wake(net, k)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from netsched.allocate import Scratch, begin, open_bundle, touch, water_fill, weight_in
+from netsched.allocate import Scratch, begin, open_bundle, water_fill
 from netsched.bundles import Bundles
 from netsched.crossing import comes_back, parks, unpark
 from netsched.jit import inner
-from netsched.uses import CHANGED, NOTHING, SHIFT, Uses
+from netsched.uses import NOTHING, SHIFT, Uses
 
 _FULL = 1e-12
 """A link of which less than this share is left over is full."""
 
-_ABOVE = 1 + 1e-11
+ABOVE = 1 + 1e-11
 """A level that is higher than another one by this factor is higher by more than rounding."""
 
 _LOOK = 0.1
@@ -106,8 +106,8 @@ def _join_broken(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
     is_full = s.residual[u] <= _FULL * bun.capacity[net.link[u]]
     most = max(s.peak[u], s.highest[u])
     if not (
-        (s.lowest[u] < np.inf and (not is_full or s.lowest[u] * _ABOVE < most))
-        or s.highest[u] > s.frozen[u] * _ABOVE
+        (s.lowest[u] < np.inf and (not is_full or s.lowest[u] * ABOVE < most))
+        or s.highest[u] > s.frozen[u] * ABOVE
     ):
         return n
     x = net.first_hop[u]
@@ -116,7 +116,7 @@ def _join_broken(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
         if not s.inside[b]:
             level = bun.level[b]
             held = net.bottleneck[b] == u
-            broken = (held and (not is_full or level * _ABOVE < most)) or level > s.frozen[u] * _ABOVE
+            broken = (held and (not is_full or level * ABOVE < most)) or level > s.frozen[u] * ABOVE
             if broken and not parks(bun, net, b):
                 n = _join(net, s, b, n)
         x = following
@@ -148,51 +148,3 @@ def fill_around(bun: Bundles, net: Uses, s: Scratch, n: int, limit: float) -> tu
         if grown == n:
             return n, n_used
         n = grown
-
-
-@inner
-def untouched_level(bun: Bundles, net: Uses, k: int) -> float:
-    """Bundles of class k below this level keep it, whatever the seeds get.
-
-    A connection that ends leaves those alone that had less than itself, and one that comes those that have
-    less than it gets. That is at least what would be its part if all on its links were held by these.
-    """
-    floor = net.floor[k]
-    b = net.seeds[k]
-    while b >= 0 and floor > 0.0:
-        if net.seed[b] == CHANGED:
-            if bun.uncapped[b] == 0:
-                floor = min(floor, max(0.0, bun.cap_sum[b]) / weight_in(bun, b))
-            x = b << net.tally[SHIFT]
-            for y in range(x, net.end_hop[b]):
-                u = net.of_hop[y]
-                weight = 0.0
-                z = net.first_hop[u]
-                while z >= 0:
-                    weight += weight_in(bun, z >> net.tally[SHIFT])
-                    z = net.after[z]
-                floor = min(floor, net.entry[u] / weight)
-        b = net.next_seed[b]
-    return float(floor) / _ABOVE
-
-
-@inner
-def fill_whole(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> tuple[int, int]:
-    """Fill all bundles of class k at `floor` or above that are not parked: how many they are, and uses."""
-    begin(net, s)
-    n, n_used = 0, 0
-    b = net.newest[k]
-    while b >= 0:
-        if floor > 0.0 and bun.level[b] < floor and net.bottleneck[b] != NOTHING:
-            x = b << net.tally[SHIFT]
-            for y in range(x, net.end_hop[b]):
-                u = net.of_hop[y]
-                n_used = touch(net, s, u, n_used)
-                s.residual[u] -= bun.total[b]
-        else:
-            n_used = open_bundle(bun, net, s, b, n_used)
-            s.group[n] = b
-            n += 1
-        b = net.next_peer[b]
-    water_fill(bun, net, s, n, n_used)
-    return n, n_used

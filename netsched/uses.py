@@ -42,6 +42,7 @@ class Uses(NamedTuple):
     first_hop     of a use: the hops on it, chained by `after`/`before`; those of parked bundles (crossing.py)
                   are chained from `first_parked` of the use that blocks them, and nowhere else
     n_on          of a use: how many bundles' paths have it, parked or not
+    weight_on     of a use: the `plain` weights of its bundles that are not parked, added up
     entry, load   bytes/s that the classes before leave of the link, and that this one takes of them
     is_dirty, next_dirty   uses of which rates must be looked at, chained from `dirty` of the class
     spare         uses given back, N_SPARE of them; those from N_USES on were never taken
@@ -51,6 +52,8 @@ class Uses(NamedTuple):
     vacant        classes given back, N_VACANT of them; those from N_SLOTS on were never opened
     newest        of a class: its bundles that are not parked, chained by `next_peer`/`last_peer`
     size, n_parked   of a class: the number of its bundles, and of those that are parked (is_parked)
+    plain         weight of a bundle that has a whole one, no cap and a link, else 0: sums of it are exact
+    n_special     of a class: how many of its bundles are not plain
     seeds         of a class: bundles whose own claims changed, chained by `next_seed`
     floor         of a class: bundles of a lower level than this are as max-min wants them
     pause, wait   of a class: how often to compute its rates as a whole, now and after the next vain try
@@ -76,6 +79,7 @@ class Uses(NamedTuple):
     fellow_after: Ints
     earlier: Ints
     later: Ints
+    weight_on: Floats
     entry: Floats
     load: Floats
     is_dirty: np.ndarray
@@ -90,6 +94,7 @@ class Uses(NamedTuple):
     newest: Ints
     size: Ints
     n_parked: Ints
+    n_special: Ints
     first_of: Ints
     dirty: Ints
     seeds: Ints
@@ -103,6 +108,7 @@ class Uses(NamedTuple):
     next_peer: ShortInts
     last_peer: ShortInts
     is_parked: np.ndarray
+    plain: Floats
     bottleneck: ShortInts
     seed: np.ndarray
     seeded: Ints
@@ -137,6 +143,7 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         fellow_after=ints(n_uses),
         earlier=ints(n_uses),
         later=ints(n_uses),
+        weight_on=np.zeros(n_uses),
         entry=np.zeros(n_uses),
         load=np.zeros(n_uses),
         is_dirty=np.zeros(n_uses, np.int8),
@@ -151,6 +158,7 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         newest=ints(n_flows),
         size=ints(n_flows),
         n_parked=ints(n_flows),
+        n_special=ints(n_flows),
         first_of=ints(n_flows),
         dirty=ints(n_flows),
         seeds=ints(n_flows),
@@ -164,6 +172,7 @@ def open_uses(n_flows: int, path_of_flow: Ints, path_ptr: Ints, n_links: int, sh
         next_peer=short(n_flows),
         last_peer=short(n_flows),
         is_parked=np.zeros(n_flows, np.int8),
+        plain=np.zeros(n_flows),
         bottleneck=short(n_flows),
         seed=np.zeros(n_flows, np.int8),
         seeded=ints(n_flows),
@@ -239,6 +248,14 @@ def offered(bun: Bundles, net: Uses, u: int) -> float:
 
 
 @inner
+def _level_from(net: Uses, u: int, least: float) -> float:
+    """A level that use u does not hold anybody below, as long as `least` or more is left to it."""
+    if least <= 0.0 or net.n_special[net.cls[u]]:
+        return 0.0
+    return float(least / net.weight_on[u]) if net.weight_on[u] > 0.0 else np.inf
+
+
+@inner
 def pass_on(bun: Bundles, net: Uses, u: int, left: float) -> None:
     """Tell use u, and through it the later ones, how much there is now.
 
@@ -250,9 +267,11 @@ def pass_on(bun: Bundles, net: Uses, u: int, left: float) -> None:
         if abs(left - net.entry[u]) <= SAME * capacity:
             return
         was_full = leaves(bun, net, u) <= 0.0
+        least = min(left, net.entry[u])
         net.entry[u] = left
         if was_full or left - net.load[u] < capacity * NOISE:
-            net.floor[net.cls[u]] = 0.0
+            k = net.cls[u]
+            net.floor[k] = min(net.floor[k], _level_from(net, u, least))
             mark(net, u)
             return
         if net.is_dirty[u]:
@@ -341,6 +360,7 @@ def use_of(bun: Bundles, net: Uses, link: int, k: int) -> int:
     net.first_parked[u] = NOTHING
     net.n_on[u] = 0
     net.n_held[u] = 0
+    net.weight_on[u] = 0.0
     fellow = net.first_of[k]
     net.fellow_before[u] = NOTHING
     net.fellow_after[u] = fellow
