@@ -231,7 +231,14 @@ def _tc(index: int, handle: int, parent: int, info: int, kind: str) -> bytes:
 
 
 def _nft() -> bool:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as sock:
+    try:
+        sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
+    except OSError as error:
+        # A kernel without nfnetlink does not know the protocol; it may be a module that nobody can load.
+        if error.errno != errno.EPROTONOSUPPORT:
+            raise
+        return False
+    with sock:
         sock.settimeout(5.0)
         sock.send(struct.pack("=IHHIIBBH", 20, _NFT_GETGEN, 0x5, 1, 0, 0, 0, 0))
         # An answer with the generation, or an error (type 2) with its code.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -99,3 +101,12 @@ def test_without_rights_the_probe_says_so_and_does_not_claim(monkeypatch):
     found = {one.name: one for one in kernel.probe()}
     assert not found["root"].present and not found["htb"].present and found["ip"].present
     assert "run as root" in found["htb"].how_to_get
+
+
+def test_a_kernel_without_nfnetlink_lacks_nft_and_the_other_answers_stand(monkeypatch):
+    def socket_of_such_a_kernel(*_args):
+        # netlink_create: a protocol that nobody has registered and no module provides.
+        raise OSError(errno.EPROTONOSUPPORT, os.strerror(errno.EPROTONOSUPPORT))
+
+    monkeypatch.setattr(kernel.socket, "socket", socket_of_such_a_kernel)
+    assert kernel._nft() is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import socket
@@ -34,6 +35,7 @@ OF_TC = {
 MAP = {"prio": [], "ets": ["strict", "8"]}
 
 
+@functools.cache
 def has(kind: str) -> bool:
     return {one.name: one.present for one in kernel.probe()}[kind]
 
