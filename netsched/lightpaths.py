@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from netsched.routes import Routes
 from netsched.shortest import Chain, Chains
 from netsched.uses import Uses
 
+_FEW: Final = 64
+"""Flows whose ways are kept for others like them. Jobs release a few at a time, again and again."""
+
 
 @dataclass
 class LightPaths:
@@ -46,6 +49,7 @@ class LightPaths:
     lit       (S, E) the end that each end reaches, as flows have been told
     owner     (S, E) whose flows alone may go there, -1 for all;  owners  what it will be, and when
     cut       (F,) whether a flow's every path over packet switches has lost a link
+    known     the ways of flows between the same hosts, with the same path, choice and job, as they are now
     relays    who takes two circuits one after the other, None where the scheduler has nobody do that
     """
 
@@ -76,6 +80,7 @@ class LightPaths:
     decisions: int = 0
     chains: Chains | None = None
     latency_of: dict[int, float] = field(default_factory=dict)
+    known: dict[tuple[int, ...], tuple[int, float, bool]] = field(default_factory=dict)
 
     @property
     def events(self) -> Event:
@@ -140,6 +145,7 @@ class LightPaths:
         new = (up != self.lit) & (up >= 0)
         self.lit = up
         self.chains = None
+        self.known.clear()
         bun, moves = self._ways(bun, flows[bun.bundle_of[flows] != IN_FLIGHT])
         booked = move(bun, net, ledger, moves, self.held, self.gate, self.seen, self.buffer)
         if self.relays is not None and self.relays.slot_bytes > 0:
@@ -219,6 +225,20 @@ class LightPaths:
 
     def _ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
         """The way of each flow over the circuits that are up."""
+        if not 0 < len(flows) <= _FEW:
+            return self._find_ways(bun, flows)
+        ends = self.workload.flows
+        columns = ends.src, ends.dst, self.packets, self.choice, self.job
+        alike = list(zip(*(each[flows].tolist() for each in columns), strict=True))
+        if any(each not in self.known for each in alike):
+            bun, found = self._find_ways(bun, flows)
+            ways = found.row.tolist(), found.latency.tolist(), found.waits.tolist()
+            self.known.update(zip(alike, zip(*ways, strict=True), strict=True))
+            return bun, found
+        row, latency, waits = zip(*(self.known[each] for each in alike), strict=True)
+        return bun, Moves(flows, np.array(row), np.array(latency), np.array(waits))
+
+    def _find_ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
         key = self.pairs.key[flows]
         row, latency, waits = self.packets[flows], self.packet_latency[flows], self.cut[flows]
         if not len(self.optics.ends):

@@ -66,11 +66,18 @@ def circuit_view(
     left: Floats,
     now: float,
 ) -> CircuitView:
-    """The view at `now`. `active`: flows released and not ended; `left`: the unsent bytes of all flows."""
+    """The view at `now`. `active`: flows released and not ended; `left`: the unsent bytes of all flows.
+
+    It is to be read before time goes on: what is made on demand is made of the run's own arrays.
+    """
     workload, n_ends = fixed.workload, len(optics.ends)
     of_coflow = workload.flows.coflow
-    _, known = gather(pairs.indptr, pairs.of_coflow, np.flatnonzero(ledger.coflow_active > 0))
-    announced = known[ledger.status[known] != DONE]
+
+    def announced() -> Pairs:
+        _, known = gather(pairs.indptr, pairs.of_coflow, np.flatnonzero(ledger.coflow_active > 0))
+        rows = known[ledger.status[known] != DONE]
+        return _pairs(of_coflow[rows], pairs.key[rows], left[rows], n_ends)
+
     here = workload.jobs.arrival <= now
     unfinished = np.flatnonzero((ledger.coflow_left > 0) & here[workload.coflows.job])
     jobs = job_view(fixed, ledger, unfinished)
@@ -78,12 +85,11 @@ def circuit_view(
     row[jobs.id] = np.arange(len(jobs.id))
     work = pairs.work
     kept = row[work.owner] >= 0
-    unsent, to_come = left[active], left[announced]
     seen = CircuitsOnDemand.__new__(CircuitsOnDemand)
     seen.__dict__.update(
         _makers={
-            "waiting": lambda: _pairs(of_coflow[active], pairs.key[active], unsent, n_ends),
-            "announced": lambda: _pairs(of_coflow[announced], pairs.key[announced], to_come, n_ends),
+            "waiting": lambda: _pairs(of_coflow[active], pairs.key[active], left[active], n_ends),
+            "announced": announced,
         },
         now=now,
         work=Pairs(

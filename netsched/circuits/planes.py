@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,8 @@ AT_ONCE: Final = 1e-9
 class Plane:
     """n ends that the same m switches join, numbered 0..n-1 here.
 
-    demand       (n, n) bytes; ends that several groups join are shared out by the groups' rates
+    view         what they are in
+    share        (n, n) the group's part of each pair's bytes, by its rates where several groups join the ends
     rate         bytes/s of one port: the least of the group
     packet_rate  (n,) bytes/s of each end over packet switches
     delay        seconds, the longest of the group
@@ -34,12 +36,19 @@ class Plane:
 
     switches: Ints
     ends: Ints
-    demand: Floats
+    view: CircuitView
+    share: Floats
     rate: float
     packet_rate: Floats
     delay: float
     out: Ints
     dark: Floats
+
+    @cached_property
+    def demand(self) -> Floats:
+        """(n, n) bytes that wait, of those for this group. Made on demand: not all look at it."""
+        found: Floats = self.view.demand[np.ix_(self.ends, self.ends)] * self.share
+        return found
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,6 @@ def planes(view: CircuitView) -> tuple[Plane, ...]:
     total = np.zeros((has.shape[1],) * 2)
     for group, ends in zip(groups.values(), reach, strict=True):
         total += np.outer(ends, ends) * view.rate[group].sum(axis=0)
-    demand = view.demand
     found = []
     for group, ends in zip(groups.values(), reach, strict=True):
         rows = np.flatnonzero(ends)
@@ -72,7 +80,8 @@ def planes(view: CircuitView) -> tuple[Plane, ...]:
             Plane(
                 switches=switches,
                 ends=rows,
-                demand=demand[inside] * (rate.sum(axis=0)[:, None] / total[inside]),
+                view=view,
+                share=rate.sum(axis=0)[:, None] / total[inside],
                 rate=float(rate.min()),
                 packet_rate=view.packet_rate[rows],
                 delay=float(view.delay[group].max()),

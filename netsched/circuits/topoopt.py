@@ -126,15 +126,16 @@ def _lay_rings(out: Ints, rings: dict[tuple[int, ...], float], rest: float) -> N
         member[i, list(ring)] = 1.0
     meets = member @ member.T > 0
     amounts = np.array([amount for _, amount in ordered])
+    reached = np.zeros(out.shape, bool)
     for i, (ring, amount) in enumerate(ordered):
         ends = np.array(ring)
         rival = rest + float(amounts[meets[i]].sum()) - amount
         share = max(1, int(degrees(np.array([amount, rival]), len(out))[0]))
-        free = [
-            s for s in range(len(out)) if (out[s, ends] == NONE).all() and not np.isin(out[s], ends).any()
-        ]
+        taken = ((out[:, ends] != NONE) | reached[:, ends]).any(axis=1)
+        free = np.flatnonzero(~taken).tolist()
         for s, jump in zip(free, jumps(len(ring), min(share, len(free))), strict=False):
             out[s, ends] = np.roll(ends, -jump)
+            reached[s, ends] = True
 
 
 def _lay_matchings(out: Ints, demand: Floats) -> None:
