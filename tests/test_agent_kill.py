@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
 import subprocess
-import sys
-import threading
 import time
-from pathlib import Path
 
 import pytest
-from namespaces import Space, wire, within
-from running_agent import ROOT
+from kill_stage import SIGNAL_9, Driver, Traffic, dump, foreign_queues, steps_of
+from namespaces import Space, wire
 
 from hostagent import client, nftmarks
 from hostagent.config import parse
@@ -25,8 +20,6 @@ from netsched.netlink import open_netns
 
 pytestmark = pytest.mark.root
 
-DRIVER = Path(__file__).parent / "agent_driver.py"
-SIGNAL_9 = "signal 9"
 FOREIGN = """
 table inet foreign {
   chain c { type filter hook output priority 7; ip dscp cs3 accept; }
@@ -37,91 +30,9 @@ table inet foreign {
 @pytest.fixture(scope="module")
 def ends():
     with wire() as (left, right):
-        # Somebody else's objects, which nothing here may touch.
         subprocess.run(left.argv("nft", "-f", "-"), input=FOREIGN, text=True, check=True)
-        left.ip("link", "add", "other", "type", "veth", "peer", "name", "rehto")
-        left.run("tc", "qdisc", "add", "dev", "other", "root", "handle", "5:", "htb", "default", "1")
-        left.run("tc", "qdisc", "add", "dev", "other", "clsact")
+        foreign_queues(left)
         yield left, right
-
-
-def dump(left: Space) -> str:
-    """Everything of the kernel that an agent could touch, as text."""
-    parts = [left.run("tc", "-d", what, "show") for what in ("qdisc",)]
-    for name in ("left", "other"):
-        parts += [left.run("tc", "-d", what, "show", "dev", name) for what in ("class", "filter")]
-        parts.append(left.run("tc", "-d", "filter", "show", "dev", name, "egress"))
-    return "\n".join([*parts, left.run("nft", "-a", "list", "ruleset")])
-
-
-class Traffic:
-    """A TCP stream from left to right that lives through everything, and new connections beside it."""
-
-    def __init__(self, left: Space, right: Space) -> None:
-        self.left = left
-        self.listener = within(right.pid, lambda: socket.create_server(("10.9.0.2", 0)))
-        self.listener.settimeout(5)
-        self.near, self.far = self.dial()
-
-    def dial(self) -> tuple[socket.socket, socket.socket]:
-        near = within(self.left.pid, lambda: socket.create_connection(self.listener.getsockname(), timeout=5))
-        far, _ = self.listener.accept()
-        far.settimeout(5)
-        return near, far
-
-    def flows(self) -> None:
-        """200 kB over the old connection, some over a new one, within the sockets' 5 s."""
-        for near, far in ((self.near, self.far), self.dial()):
-            size = 200_000 if near is self.near else 2_000
-            sender = threading.Thread(target=near.sendall, args=(b"x" * size,))
-            sender.start()
-            got = 0
-            while got < size:
-                part = far.recv(1 << 18)
-                assert part, "the connection was closed"
-                got += len(part)
-            sender.join()
-            if near is not self.near:
-                near.close()
-                far.close()
-
-    def close(self) -> None:
-        for sock in (self.near, self.far, self.listener):
-            sock.close()
-
-
-class Driver:
-    """The process in the left namespace that runs and kills agents."""
-
-    def __init__(self, left: Space, config: Path) -> None:
-        self.socket = json.loads(config.read_text())["api"]["socket"]
-        argv = left.argv(sys.executable, str(DRIVER), str(config))
-        self.process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
-
-    def do(self, *words: object) -> str:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-        said = self.process.stdout.readline().strip()
-        assert said, f"the driver died at {words}"
-        return said
-
-    def start(self, before: int = -1, after: int = -1) -> str:
-        return self.do("start", before, after)
-
-    def close(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=10)
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -160,11 +71,6 @@ def settle(stage) -> None:
     assert said.startswith("exit 0") and "removed" in said
     assert dump(left) == before
     assert driver.do("cleanup", -1) == "exit 0 nothing of ours is left"
-
-
-def steps_of(said: str) -> int:
-    assert said.startswith("ready"), said
-    return int(said.split()[1])
 
 
 def test_killed_at_every_step_of_apply(stage):
