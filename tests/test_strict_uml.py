@@ -72,7 +72,8 @@ def test_prio_holds_on_a_kernel_that_has_it(tmp_path):
     if program is None:
         pytest.skip("no user-mode-linux here (apt-get install user-mode-linux)")
     chosen = ["-m", "root", "-k", "prio and not missing_option", str(HERE / "test_strict.py")]
-    quiet = ["-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", "/run/t", "--color", "no"]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest"]
+    quiet = [*plugins, "--basetemp", "/run/t", "--color", "no"]
     report = ["--durations=9", "--rootdir", str(HERE.parent), "--junit-xml", "/run/out/report.xml"]
     said = boot(program, tmp_path, sys.executable, "-B", "-m", "pytest", *quiet, *report, *chosen)
     if "ptrace set fp regs failed" in said and shutil.which("cc") is None:
