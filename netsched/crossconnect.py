@@ -71,6 +71,8 @@ class CrossConnect:
     def advance(self, now: float) -> None:
         """Carry out what is due until `now`."""
         limit = now * (1 + _SAME_TIME)
+        if now == self.now and self.due() > limit:
+            return
         while self.steps and self.steps[0][0] <= limit:
             at, out = self.steps.pop(0)
             self._pass(min(at, now))
@@ -99,7 +101,7 @@ class CrossConnect:
         if now > self.now:
             lit = self.out >= 0
             up = np.clip(now - np.maximum(self.ready, self.now), 0.0, None)
-            failed = float(up[lit & self._severed()].sum())
+            failed = float(up[lit & self._severed()].sum()) if self.broken.any() else 0.0
             self.failed_s += failed
             self.up_s += float(up[lit].sum()) - failed
             self.dark_s += float((now - self.now) * np.count_nonzero(lit) - up[lit].sum())

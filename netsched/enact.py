@@ -78,7 +78,7 @@ def admit(run: Run, fresh: Ints, happened: Event) -> None:
 
 def coordinate(run: Run, fresh: Ints) -> None:
     """Decide if it is time to, and put into effect what was decided `control.delay` ago."""
-    run.bundles.rank[fresh] = interim_class(run.class_of_coflow[run.ledger.flow_coflow[fresh]])
+    _rank(run, fresh, interim_class(run.class_of_coflow[run.ledger.flow_coflow[fresh]]))
     placed = not len(fresh)
     if due(run) <= run.now:
         flows, in_flight = active_flows(run)
@@ -153,14 +153,19 @@ def _rows(plan: Plan, rows: np.ndarray) -> Plan:
     return replace(plan, **{name: getattr(plan, name)[rows] for name in PLAN_COLUMNS})
 
 
+def _rank(run: Run, flows: Ints, cls: Ints) -> None:
+    run.bundles.rank[flows] = run.light.ranked(flows, cls) if run.light else cls
+
+
 def _write(run: Run, flows: Ints, plan: Plan) -> None:
     bun = run.bundles
-    bun.rank[flows] = plan.rank
+    _rank(run, flows, plan.rank)
     run.claims = run.claims or asks_for_more(plan)
     if not run.claims and run.light is None:
         return
     bun.weight[flows] = plan.weight
-    bun.reserve[flows] = np.minimum(plan.reserve, plan.rate)
+    reserve = np.minimum(plan.reserve, plan.rate)
+    bun.reserve[flows] = run.light.booked(flows, reserve) if run.light else reserve
     bun.cap[flows] = plan.rate - bun.reserve[flows]
     bun.not_before[flows] = run.light.gated(flows, plan.not_before) if run.light else plan.not_before
     if not bun.queued[0]:

@@ -27,6 +27,7 @@ from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics, choices, no_optics, optics_of
 from netsched.outages import Outages, outages_of
 from netsched.pathtable import PathTable
+from netsched.precedence import BEHIND, Precedence, in_turn, precedence
 from netsched.relays import Relays, most_parcels, relays
 from netsched.reroute import Moves, enlist, listed, move
 from netsched.routes import Routes
@@ -35,6 +36,10 @@ from netsched.uses import Uses
 
 _FEW: Final = 64
 """Flows whose ways are kept for others like them. Jobs release a few at a time, again and again."""
+
+
+Ways = tuple[Ints, Floats, Bools]
+"""Of each flow: the row of its path, the seconds that it takes, and whether the flow must wait."""
 
 
 @dataclass
@@ -46,6 +51,7 @@ class LightPaths:
     choice    (F,) number by which a flow picks one of several circuits of its pair
     row_of    (F, S) row of the path over a direct circuit of each switch, -1 where none was needed yet
     held      (F,) whether a flow must wait for a circuit;  gate  (F,) what its plan says of `not_before`
+    said      (F,) the class that its plan gives a flow;  precedence  who goes first on circuits all the same
     lit       (S, E) the end that each end reaches, as flows have been told
     owner     (S, E) whose flows alone may go there, -1 for all;  owners  what it will be, and when
     cut       (F,) whether a flow's every path over packet switches has lost a link
@@ -72,6 +78,8 @@ class LightPaths:
     held: Bools
     gate: Floats
     seen: npt.NDArray[np.int8]
+    said: Ints
+    precedence: Precedence
     cut: Bools
     outages: Outages
     relays: Relays | None
@@ -91,6 +99,16 @@ class LightPaths:
         """Before when the flows must not send, given what their plan says."""
         self.gate[flows] = not_before
         return np.where(self.held[flows], np.inf, not_before)
+
+    def ranked(self, flows: Ints, cls: Ints) -> Ints:
+        """The classes in which the flows go, given what their plan says."""
+        self.said[flows] = cls
+        return in_turn(cls, self.precedence.turn[flows])
+
+    def booked(self, flows: Ints, reserve: Floats) -> Floats:
+        """What the flows may reserve, given what their plan says: nothing where others go first."""
+        behind = self.precedence.turn[flows] == BEHIND
+        return np.where(behind, 0.0, reserve)
 
     def due(self, ledger: Ledger) -> float:
         """When something changes next or the scheduler wants to be asked; inf for never."""
@@ -125,21 +143,23 @@ class LightPaths:
         while min(self.cadence.due() if len(active) else np.inf, self.cross.due()) <= now:
             if len(active) and self.cadence.due() <= now:
                 view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, bun.left, now)
-                plan = decide(self.circuits, view)
+                plan = decide(self.circuits, view, fixed.queues)
                 self.decisions += 1
                 self.cadence.decided(now, plan)
                 if self.relays is not None:
                     self.relays.slot_bytes = plan.slot_bytes
                 self.cross.command(plan, now + self.cadence.control.delay)
+                self.precedence.plan(plan.first, now + self.cadence.control.delay)
                 if plan.owner is not None:
                     self.owners.append((now + self.cadence.control.delay, plan.owner))
             self.cross.advance(now)
         self.cross.advance(now)
         up = self.cross.up()
         failed = self._handed_over(now) or failed
-        if np.array_equal(up, self.lit) and not failed:
+        turned = self.precedence.advance(now, up)
+        if np.array_equal(up, self.lit) and not (failed or len(turned)):
             return bun, active[:0], False
-        flows = old if failed else self._concerned(ledger, up, old)
+        flows = old if failed else self._concerned(ledger, up, turned, old)
         if self.relays is not None:
             flows = np.union1d(flows, self._take_back(self.relays, bun, net, up))
         new = (up != self.lit) & (up >= 0)
@@ -212,19 +232,29 @@ class LightPaths:
             self.outages.stranded += int(np.count_nonzero(self.cut[old] & ~cut[old]))
         return bun
 
-    def _concerned(self, ledger: Ledger, up: Ints, active: Ints) -> Ints:
-        """The flows of pairs that win or lose a circuit; all, where several in a row may be taken."""
+    def _concerned(self, ledger: Ledger, up: Ints, turned: Ints, active: Ints) -> Ints:
+        """The flows of `turned` pairs and of those that win or lose a circuit.
+
+        All, where several in a row may be taken.
+        """
         if self.circuits.hops > 1:
             return active
         s, e = np.nonzero(up != self.lit)
         n_ends = len(self.optics.ends)
         ends = np.concatenate([up[s, e], self.lit[s, e]])
-        keys = np.unique((np.tile(e, 2) * n_ends + ends)[ends >= 0])
+        keys = np.union1d((np.tile(e, 2) * n_ends + ends)[ends >= 0], turned)
         n = listed(ledger, keys, self.head, self.following, self.buffer)
         return self.buffer[:n].copy()
 
     def _ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
-        """The way of each flow over the circuits that are up."""
+        """The way of each flow over the circuits that are up, and the class in which it goes there."""
+        bun, (row, latency, waits) = self._known_ways(bun, flows)
+        lit = ~waits & (row != self.packets[flows])
+        turn = self.precedence.turns(flows, self.pairs.key[flows], lit, waits)
+        self.precedence.turn[flows] = turn
+        return bun, Moves(flows, row, latency, waits, in_turn(self.said[flows], turn))
+
+    def _known_ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Ways]:
         if not 0 < len(flows) <= _FEW:
             return self._find_ways(bun, flows)
         ends = self.workload.flows
@@ -232,17 +262,17 @@ class LightPaths:
         alike = list(zip(*(each[flows].tolist() for each in columns), strict=True))
         if any(each not in self.known for each in alike):
             bun, found = self._find_ways(bun, flows)
-            ways = found.row.tolist(), found.latency.tolist(), found.waits.tolist()
+            ways = (column.tolist() for column in found)
             self.known.update(zip(alike, zip(*ways, strict=True), strict=True))
             return bun, found
         row, latency, waits = zip(*(self.known[each] for each in alike), strict=True)
-        return bun, Moves(flows, np.array(row), np.array(latency), np.array(waits))
+        return bun, (np.array(row), np.array(latency), np.array(waits))
 
-    def _find_ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
+    def _find_ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Ways]:
         key = self.pairs.key[flows]
         row, latency, waits = self.packets[flows], self.packet_latency[flows], self.cut[flows]
         if not len(self.optics.ends):
-            return bun, Moves(flows, row, latency, waits)
+            return bun, (row, latency, waits)
         src, dst = np.divmod(key, len(self.optics.ends))
         owner = self.owner[:, src]
         lit = (self.lit[:, src] == dst) & (key >= 0) & ((owner < 0) | (owner == self.job[flows]))
@@ -257,7 +287,7 @@ class LightPaths:
             bun, found, rows, seconds = self._detours(bun, flows[rest], key[rest])
             row[rest[found]], latency[rest[found]] = rows, seconds
             waits[rest[found]] = False
-        return bun, Moves(flows, row, latency, waits)
+        return bun, (row, latency, waits)
 
     def _direct(self, bun: Bundles, flows: Ints, lit: Bools, key: Ints) -> tuple[Bundles, Ints, Floats]:
         """Of the circuits of its pair, each flow takes the one that its number picks."""
@@ -301,10 +331,12 @@ def light_paths(
     control: Control,
     faults: Sequence[Fault],
     capacity: Floats,
+    unmarked: int,
 ) -> LightPaths | None:
     """The ways of a run at its begin, all circuits dark; None where no way can ever change.
 
-    `capacity` is the writable array behind what the run's kernels read.
+    `capacity` is the writable array behind what the run's kernels read, `unmarked` the class of a flow of
+    which no plan has said anything.
     """
     optics = optics_of(fabric)
     if not faults and (optics is None or circuits is None):
@@ -338,6 +370,8 @@ def light_paths(
         held=np.zeros(workload.n_flows, bool),
         gate=np.full(workload.n_flows, -np.inf),
         seen=np.zeros(workload.n_flows + most_parcels(parcels), np.int8),
+        said=np.full(workload.n_flows, unmarked),
+        precedence=precedence(workload.flows.coflow),
         cut=np.zeros(workload.n_flows, bool),
         outages=outages_of(faults, workload, fabric, routes, capacity),
         relays=parcels,

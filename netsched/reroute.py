@@ -21,15 +21,16 @@ from netsched.uses import Uses
 
 @dataclass(frozen=True)
 class Moves:
-    """Flows, and for each the row of its path, the seconds that it takes, and whether the flow must wait."""
+    """Flows, and for each the row of its path, the seconds that it takes, if it must wait, and its class."""
 
     flows: Ints
     row: Ints
     latency: Floats
     waits: Bools
+    rank: Ints
 
     def only(self, some: Bools) -> Moves:
-        return Moves(self.flows[some], self.row[some], self.latency[some], self.waits[some])
+        return Moves(self.flows[some], self.row[some], self.latency[some], self.waits[some], self.rank[some])
 
 
 @kernel
@@ -100,10 +101,11 @@ def withdraw(bun: Bundles, net: Uses, flows: Ints) -> None:
 
 
 def place(bun: Bundles, moves: Moves, held: Bools, gate: Floats) -> None:
-    """Write the ways of flows that are in no bundle. `held`, `gate`: of all flows, who waits, their gates."""
+    """Write ways and classes of flows in no bundle. `held`, `gate`: of all flows, who waits, their gates."""
     flows = moves.flows
     bun.path_of_flow[flows] = moves.row
     bun.latency[flows] = moves.latency
+    bun.rank[flows] = moves.rank
     if not bun.queued[0]:
         bun.group[flows] = moves.row
     held[flows] = moves.waits
@@ -127,6 +129,7 @@ def move(
     """
     flows = moves.flows
     changed = (moves.row != bun.path_of_flow[flows]) | (moves.waits != held[flows])
+    changed |= moves.rank != bun.rank[flows]
     moves = moves.only(changed)
     flows = moves.flows
     if not len(flows):

@@ -81,8 +81,8 @@ def open_run(
     faults: Sequence[Fault],
 ) -> Run:
     routes = route(workload, fabric, transport)
-    capacity = fabric.capacity.copy()
-    light = light_paths(workload, fabric, routes, transport, circuits, control, faults, capacity)
+    capacity, unmarked = fabric.capacity.copy(), unmarked_class(queues)
+    light = light_paths(workload, fabric, routes, transport, circuits, control, faults, capacity, unmarked)
     queued = transport.connections is Connections.PER_PAIR
     # Where circuits and links come and go, nobody else chooses the ways of flows.
     steering = None if light else steering_for(policy, workload, fabric, routes, queued)
@@ -111,7 +111,7 @@ def open_run(
     # A flow that changes its path is on the links of both until the next repair.
     on_links = np.tile(bun.path_of_flow, 2) if light or steering else routes.path
     uses = open_uses(len(bun.left), on_links, room, len(fabric.capacity), _REPAIRED)
-    bun.rank[:] = unmarked_class(queues)
+    bun.rank[:] = unmarked
     return Run(
         fabric=fabric,
         policy=policy,

@@ -133,7 +133,8 @@ def _stuck(run: Run, left: int) -> str:
 
 def _classes(run: Run) -> Ints:
     """The last class of each flow; a flow that never had to send is unmarked, whatever was written ahead."""
-    led, given = run.ledger, run.bundles.rank[: run.fixed.workload.n_flows]
+    led = run.ledger
+    given = run.light.said if run.light else run.bundles.rank[: run.fixed.workload.n_flows]
     if not run.ahead:
         return given
     sends = ~np.isnan(led.start[: len(given)]) & (led.local == 0) & (led.size > 0)

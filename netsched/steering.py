@@ -49,7 +49,7 @@ class Steering:
         flows, index = self._with_lanes(flows, plan.path, wanted)
         self.index[flows] = index
         bun, rows, latency = self._rows(bun, flows, index)
-        moves = Moves(flows, rows, latency, np.zeros(len(flows), bool))
+        moves = Moves(flows, rows, latency, np.zeros(len(flows), bool), bun.rank[flows])
         sending = bun.bundle_of[flows] >= 0
         place(bun, moves.only(~sending & (bun.bundle_of[flows] != IN_FLIGHT)), self.held, bun.not_before)
         move(bun, net, ledger, moves.only(sending), self.held, bun.not_before, self.seen, self.buffer)

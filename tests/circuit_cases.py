@@ -66,11 +66,15 @@ def ring(owner: int, ends: Sequence[int], amount: float) -> list[Row]:
 
 @dataclass(frozen=True)
 class Script:
-    """Commands matchings of one switch at given times: (seconds, ends). Asked once, at the first release."""
+    """Commands matchings of one switch at given times: (seconds, ends). Asked once, at the first release.
+
+    `first`: a row per end, the coflow that goes first from there to each end.
+    """
 
     steps: tuple[tuple[float, tuple[int, ...]], ...]
     without_circuit: str = "eps"
     hops: int = 1
+    first: tuple[tuple[int, ...], ...] | None = None
 
     name: ClassVar[str] = "script"
     events: ClassVar[Event] = Event.NONE
@@ -80,4 +84,5 @@ class Script:
         out = np.array([[row] for _, row in self.steps], np.int64)
         dark = np.full((1, 1, out.shape[2]), -1)
         hold = np.diff([0.0, *begin, np.inf])
-        return CircuitPlan(np.concatenate([dark, out])[hold > 0], hold[hold > 0])
+        first = None if self.first is None else np.array(self.first)
+        return CircuitPlan(np.concatenate([dark, out])[hold > 0], hold[hold > 0], first=first)

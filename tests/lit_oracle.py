@@ -76,6 +76,15 @@ class Lit(Oracle):
             return links_between(FABRIC.hosts[src], *racks, FABRIC.hosts[dst])
         return self.path[flow] if self.script.without_circuit == "eps" else None
 
+    def class_now(self, flow):
+        """Where the script says who goes first on the flow's circuit, the first class is for that coflow."""
+        assert self.script is not None
+        src, dst = (int(each[flow]) // 2 for each in (self.workload.flows.src, self.workload.flows.dst))
+        first = -1 if self.script.first is None or src == dst else self.script.first[src][dst]
+        if first < 0 or self.up(src) != dst:
+            return self.cls[flow]
+        return 0 if first == self.coflow[flow] else max(self.cls[flow], 1)
+
     def next_change(self):
         assert self.script is not None
         begun = self.begun()

@@ -213,6 +213,10 @@ class Oracle:
         """The links that a flow crosses at present, None while it must wait for some."""
         return self.path[flow]
 
+    def class_now(self, flow: int) -> int:
+        """The class in which a flow goes at present."""
+        return self.cls[flow]
+
     def next_change(self) -> float:
         """When ways change next."""
         return math.inf
@@ -237,13 +241,15 @@ class Oracle:
         flows = self.workload.flows
         for f in self.unsent():
             if self.gate[f] <= self.now and self.way(f) is not None:
-                lane = f if per_flow else (self.job[f], int(flows.src[f]), int(flows.dst[f]), self.cls[f])
+                lane = (
+                    f if per_flow else (self.job[f], int(flows.src[f]), int(flows.dst[f]), self.class_now(f))
+                )
                 queue.setdefault(lane, []).append(f)
         others = self.others()
         heads = [*(members[0] for members in queue.values()), *others]
         connections = [
             Connection(
-                self.cls[q[0]],
+                self.class_now(q[0]),
                 self.weight[q[0]],
                 sum(self.cap[f] for f in q),
                 self.way(q[0]) or (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -125,3 +125,28 @@ def test_a_flow_that_may_take_two_circuits_in_a_row_does_not_wait_for_one(hops, 
     assert made.held.tolist() == [True, True]
     made.step(fixed, ledger, flows, left, 0.0101, Event.NONE)
     assert made.held.tolist() == held
+
+
+@dataclass(frozen=True)
+class Turns(Written):
+    """Coflow 1 goes first to both ends."""
+
+    name = "turns"
+
+    def __call__(self, view: CircuitView) -> CircuitPlan:
+        first = np.array([[-1, 1, 1], [-1, -1, -1], [-1, -1, -1]])
+        return replace(super().__call__(view), first=first)
+
+
+def test_flows_are_told_their_turns_with_their_light():
+    made, fixed, ledger = stand(Turns())
+    made.rehearse(fixed)
+    assert made.takes_turns
+    flows, left, policy = np.array([0, 1]), np.array([1e6, 1e6]), np.array([0, 3])
+    made.step(fixed, ledger, flows, left, 0.0, Event.NONE)
+    assert made.classes(flows, policy).tolist() == [0, 3]
+    assert made.step(fixed, ledger, flows, left, 0.02, Event.NONE).tolist() == [0]
+    assert made.classes(flows, policy).tolist() == [1, 3]
+    # The circuit of flow 0 goes at 50 ms and it waits in the class that it has; that of flow 1 is up at 60.
+    assert made.step(fixed, ledger, flows, left, 0.07, Event.NONE).tolist() == [0, 1]
+    assert made.classes(flows, policy).tolist() == [1, 0]

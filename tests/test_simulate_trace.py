@@ -14,6 +14,7 @@ import pytest
 from sim_cases import run
 
 from netsched.bounds import lower_bounds
+from netsched.circuits import make
 from netsched.fabric import Fabric
 from netsched.fabrics import build
 from netsched.metrics import coflows
@@ -136,3 +137,11 @@ def test_under_sebf_a_coflow_alone_in_the_network_takes_its_bottleneck() -> None
     ]
     assert len(alone) > 3
     np.testing.assert_allclose(table["cct"][alone], gamma[alone], rtol=1e-9)
+
+
+def test_sunflow_without_a_delay_takes_about_as_long_as_sebf():
+    """CoNEXT 2016: on circuits, one per port at a time, about as a packet switch under coflow scheduling."""
+    params = {"hosts": 150, "circuit_rate": "1Gbit/s", "packet_rate": "1Gbit/s", "reconfiguration": "0s"}
+    fabric, workload = build(Spec("ocs_direct", params))[1], case(20)[0]
+    out = run(workload, fabric, Sebf(), queues=8, circuits=make(Spec("sunflow")))
+    assert coflows(workload, out)["cct"].mean() < 1.1 * completion(Sebf(), 20).mean()

@@ -21,6 +21,7 @@ from netsched.circuits.topoopt import TopoOpt
 from netsched.construct import construct
 from netsched.errors import PolicyError
 from netsched.model import CircuitPlan, Circuits, CircuitView, Spec
+from netsched.precedence import LEAST_CLASSES
 
 CIRCUITS: Final[dict[str, type[Circuits]]] = {
     kind.name: kind
@@ -33,8 +34,11 @@ def make(spec: Spec) -> Circuits:
     return construct("circuits", "scheduler", CIRCUITS, spec)
 
 
-def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:
-    """The scheduler's plan for this view. PolicyError if that is no sequence of matchings of ports."""
+def decide(circuits: Circuits, view: CircuitView, queues: int | None = None) -> CircuitPlan:
+    """The scheduler's plan for this view, with so many classes (None: any number) on every port.
+
+    PolicyError if it is no sequence of matchings of ports, or cannot be had with these classes.
+    """
     plan = circuits(view)
 
     def wrong(what: str) -> PolicyError:
@@ -48,6 +52,11 @@ def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:
     simple = circuits.hops == 1 and steps == 1 and not plan.slot_bytes
     if plan.owner is not None and not (simple and plan.owner.shape == view.out.shape):
         raise wrong(f"plan.owner must be int64{view.out.shape}, in a plan of one step, without detours")
+    if plan.first is not None:
+        if not (circuits.hops == 1 and steps) or plan.first.shape != (ends, ends):
+            raise wrong(f"plan.first must be int64{(ends, ends)}, in a plan of steps, without detours")
+        if queues is not None and queues < LEAST_CLASSES:
+            raise wrong(f"coflows go first on their circuits: that takes queues: {LEAST_CLASSES} or more")
     if not 0 <= plan.slot_bytes < np.inf or (plan.slot_bytes and circuits.without_circuit != "relay"):
         raise wrong(
             f"plan.slot_bytes is {plan.slot_bytes}, must be 0, or more where without_circuit is relay"
@@ -62,8 +71,7 @@ def decide(circuits: Circuits, view: CircuitView) -> CircuitPlan:
         raise wrong("plan.out joins an end that has no port on that switch")
     if (plan.out[up] == e).any():
         raise wrong("plan.out joins an end to itself")
-    reached = np.zeros(plan.out.shape, np.int64)
-    np.add.at(reached, (k, s, plan.out[up]), 1)
+    reached = np.bincount((k * len(view.out) + s) * ends + plan.out[up])
     if reached.max(initial=0) > 1:
         raise wrong("plan.out is no matching: two ends reach one over the same switch")
     return plan

@@ -14,7 +14,7 @@ import numpy as np
 
 from netsched.circuits import decide
 from netsched.errors import PolicyError
-from netsched.model import CircuitPlan, Circuits, CircuitView, Floats, Ints, JobView, Pairs
+from netsched.model import Circuits, CircuitView, Floats, Ints, JobView, Pairs
 
 
 def check_circuits(circuits: Circuits, *, seed: int = 0) -> None:
@@ -46,7 +46,8 @@ def check_circuits(circuits: Circuits, *, seed: int = 0) -> None:
     for i in rng.permutation(len(views)).tolist():
         again, first = decide(circuits, views[i]), plans[i]
         same = np.array_equal(again.out, first.out) and np.array_equal(again.hold, first.hold)
-        same = same and np.array_equal(_owner(again), _owner(first))
+        same = same and np.array_equal(_whose(again.owner), _whose(first.owner))
+        same = same and np.array_equal(_whose(again.first), _whose(first.first))
         if not same or again.review_in != first.review_in:
             raise PolicyError(
                 f"circuits {circuits.name}: the view of {views[i].now:.6g} s gave two plans; "
@@ -54,8 +55,8 @@ def check_circuits(circuits: Circuits, *, seed: int = 0) -> None:
             )
 
 
-def _owner(plan: CircuitPlan) -> Ints:
-    return plan.owner if plan.owner is not None else np.zeros(0, np.int64)
+def _whose(column: Ints | None) -> Ints:
+    return column if column is not None else np.zeros(0, np.int64)
 
 
 def sample_circuit_view(rng: np.random.Generator) -> CircuitView:

@@ -13,6 +13,9 @@ from netsched.model import Floats, Ints
 SLACK = 1e-9
 """Of a reservation: so that rounding leaves no byte behind that would have to wait for a circuit again."""
 
+_SPARE = 2.0
+"""How far ahead to reserve, in times that the first coflow takes: it may take longer than it should."""
+
 _FIRST_ROOM = 16
 """Reservations that each port has room for at first."""
 
@@ -59,25 +62,26 @@ def _add(begin: Floats, end: Floats, n: Ints, port: int, start: float, until: fl
 @compiled
 def book(
     cuts: Ints, rows: Ints, src: Ints, dst: Ints, seconds: Floats, delay: float, ahead: float, up_in: Floats
-) -> tuple[Floats, Floats, Ints]:
+) -> tuple[Floats, Floats, Ints, Ints]:
     """Reserve for coflow after coflow, the rows cuts[c]:cuts[c + 1] of `rows` each; begins, ends and rows.
 
     `up_in` (E, E): seconds until the circuit of a pair is up, inf where there is none. A pair is reserved for
-    the first coflow that has it. What begins `ahead` seconds from now or later is left out.
+    the first coflow that has it: (E, E) the row of that, -1 for none, comes last. What begins `ahead` seconds
+    from now or later is left out, and so is what begins after twice the time that the first coflow takes:
+    when that ends, all is planned anew.
     """
     ports = len(up_in)
     begin, end = np.empty((2 * ports, _FIRST_ROOM)), np.empty((2 * ports, _FIRST_ROOM))
     n = np.zeros(2 * ports, np.int64)
-    taken = np.zeros((ports, ports), np.bool_)
+    holder = np.full((ports, ports), -1, np.int64)
     begins, ends, made = [0.0 for _ in range(0)], [0.0 for _ in range(0)], [0 for _ in range(0)]
     for c in range(len(cuts) - 1):
         # What is up already goes first, so that it is not given up for others of its own coflow.
         heap = [(0.0, False, 0, 0.0) for _ in range(0)]
         for r in rows[cuts[c] : cuts[c + 1]]:
-            if not taken[src[r], dst[r]]:
+            if holder[src[r], dst[r]] < 0:
+                holder[src[r], dst[r]] = r
                 heapq.heappush(heap, (0.0, up_in[src[r], dst[r]] == np.inf, r, seconds[r]))
-        for r in rows[cuts[c] : cuts[c + 1]]:
-            taken[src[r], dst[r]] = True
         while heap:
             t, fresh, r, need = heapq.heappop(heap)
             a, b = src[r], ports + dst[r]
@@ -101,4 +105,6 @@ def book(
             # What rounding leaves would be reserved for ever, where the clock cannot tell its ends apart.
             if left > max(SLACK * need, AT_ONCE):
                 heapq.heappush(heap, (until, True, r, left))
-    return np.array(begins), np.array(ends), np.array(made)
+        if c == 0 and ends:
+            ahead = min(ahead, _SPARE * max(ends))
+    return np.array(begins), np.array(ends), np.array(made), holder

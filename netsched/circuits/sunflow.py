@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -35,14 +35,17 @@ class Sunflow:
     A coflow's length is its most loaded port's. Inside a coflow no circuit is given up before it has carried
     what it was set up for, which alone is within twice the optimum. A later coflow gets what is free, its
     circuits cut where an earlier one has reserved a port; gaps too short for the set-up stay empty. A pair
-    of ends is reserved for the first coflow that needs it. Made anew when a coflow comes or ends, when all
-    that was reserved is over, and after `ahead` seconds: reservations further ahead than that would mostly
-    not live to be used.
+    of ends is reserved for the first coflow that needs it, whose flows go first over its circuit: shared by
+    classes with others it would not carry in its time what it was reserved for. Made anew when a coflow
+    comes or ends, when all that was reserved is over, and after `ahead` seconds: reservations further ahead
+    than that would mostly not live to be used.
 
     As in the released simulator, a coflow's bytes are known when it comes, and ports whose circuits do not
-    change are not disturbed. INFERRED: a circuit that is there when plans are made anew goes on without a new
-    set-up; one that nobody else needs stays after its bytes are through; none is wanted for less than a tenth
-    of its set-up; several switches of the same ends are one of their added rates.
+    change are not disturbed; on a circuit the first coflow in the order that has bytes has all of it.
+    INFERRED: those behind it share what it leaves by the policy's classes; a circuit that is there when plans
+    are made anew goes on without a new set-up; one that nobody else needs stays after its bytes are through;
+    none is wanted for less than a tenth of its set-up; several switches of the same ends are one of their
+    added rates.
     """
 
     ahead: Duration = 1.0
@@ -61,16 +64,21 @@ class Sunflow:
             return nothing(view)
         parts = []
         review = self.ahead
+        # Where planes share ends, the last one's word counts: their orders differ by rates only.
+        first = np.full((len(view.packet_rate),) * 2, NONE, np.int64)
         for plane in planes(view):
             owner, src, dst, seconds = _rows(view, plane)
             dark = plane.dark.max(axis=0).tolist()
             present = {(i, int(j)): dark[i] for i, j in enumerate(plane.out[0].tolist()) if j != NONE}
-            made = reserve(owner, src, dst, seconds, plane.delay, self.ahead, present)
+            made, holder = reserve(owner, src, dst, seconds, plane.delay, self.ahead, present)
             if made:
+                inside = np.ix_(plane.ends[: len(holder)], plane.ends[: len(holder)])
+                first[inside] = np.where(holder == NONE, first[inside], holder)
                 parts.append((plane, _steps(made, plane)))
                 # Bytes that were slower than their circuit are left over then.
                 review = min(review, max(each.end for each in made))
-        return assemble(view, parts, review)
+        plan = assemble(view, parts, review)
+        return replace(plan, first=first) if len(plan.hold) else plan
 
 
 def _rows(view: CircuitView, plane: Plane) -> tuple[Ints, Ints, Ints, Floats]:
@@ -93,24 +101,27 @@ def reserve(
     delay: float,
     ahead: float,
     present: dict[tuple[int, int], float],
-) -> list[Reservation]:
+) -> tuple[list[Reservation], Ints]:
     """Reservations that begin within `ahead` seconds for the rows (coflow, pair, seconds of a circuit).
+
+    With them (n, n) the coflow for which each pair is reserved, or would be further ahead, -1 for none.
 
     `present` are the pairs that have circuits, and the seconds until these are up: at time 0 that is all the
     set-up that they need.
     """
     if not len(owner):
-        return []
+        return [], np.zeros((0, 0), np.int64)
     n = int(max(src.max(), dst.max(), max((max(pair) for pair in present), default=0))) + 1
     up_in = np.full((n, n), np.inf)
     for pair, wait in present.items():
         up_in[pair] = wait
     cuts, rows = _shortest_first(owner, src, dst, seconds, n)
-    begin, end, row = book(
+    begin, end, row, holder = book(
         cuts, rows, src, dst, seconds.astype(np.float64), float(delay), float(ahead), up_in
     )
     columns = begin.tolist(), end.tolist(), src[row].tolist(), dst[row].tolist()
-    return [Reservation(*each) for each in zip(*columns, strict=True)]
+    made = [Reservation(*each) for each in zip(*columns, strict=True)]
+    return made, np.append(owner, NONE)[holder]
 
 
 def _shortest_first(owner: Ints, src: Ints, dst: Ints, seconds: Floats, ends: int) -> tuple[Ints, Ints]:

@@ -26,6 +26,7 @@ from netsched.model import Bools, CircuitPlan, Circuits, Control, Event, Floats,
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics
+from netsched.precedence import Precedence, in_turn, precedence
 from netsched.shortest import Chains
 
 
@@ -38,6 +39,7 @@ class Controller:
     chains the ways over them, of as many in a row as the scheduler allows
     held   (F,) flows that wait for a circuit
     faulty whether a link has failed or changed
+    precedence  who goes first on circuits;  takes_turns  whether the scheduler says that
     """
 
     circuits: Circuits
@@ -50,9 +52,11 @@ class Controller:
     lit: Ints
     chains: Chains
     held: Bools
+    precedence: Precedence
     zero: float = 0.0
     decisions: int = 0
     faulty: bool = False
+    takes_turns: bool = False
     before: tuple[float, float] = field(default=(0.0, 0.0))
 
     def begin(self) -> None:
@@ -65,12 +69,14 @@ class Controller:
     def rehearse(self, fixed: Static) -> None:
         """Ask about all flows before the clock runs: the first answer may take a tenth of a second."""
         ledger = open_ledger(fixed.workload, fixed.routes.local)
+        ledger.coflow_active[:] = 1
         everyone, sizes = np.arange(fixed.workload.n_flows), fixed.workload.flows.size
-        self._ask(fixed, ledger, everyone, sizes, 0.0)
+        plan = self._ask(fixed, ledger, everyone, sizes, 0.0)
+        self.takes_turns = plan.first is not None
 
     def _ask(self, fixed: Static, ledger: Ledger, active: Ints, left: Floats, now: float) -> CircuitPlan:
         view = circuit_view(fixed, ledger, self.optics, self.pairs, self.cross, active, left, now)
-        plan = decide(self.circuits, view)
+        plan = decide(self.circuits, view, fixed.queues)
         if plan.owner is not None:
             raise EmulationError(
                 f"circuits {self.circuits.name}: dedicated slices cannot be emulated: routes go by "
@@ -93,7 +99,8 @@ class Controller:
     def step(
         self, fixed: Static, ledger: Ledger, active: Ints, left: Floats, now: float, happened: Event
     ) -> Ints:
-        """Ask what is to be asked at `now`; the flows of `active` that begin or cease to wait.
+        """Ask what is to be asked at `now`; the flows of `active` that begin or cease to wait, or
+        have another turn.
 
         `active`: flows released and not ended, `left` the bytes of all flows that have not arrived.
         """
@@ -103,6 +110,7 @@ class Controller:
             plan = self._ask(fixed, ledger, active, left, now)
             self.decisions += 1
             self.cadence.decided(now, plan)
+            self.precedence.plan(plan.first, now + self.cadence.control.delay)
             if len(plan.hold):
                 self.cross.command(plan, now + self.cadence.control.delay)
                 self.remote.command([(self.zero + at, self._on_ports(out)) for at, out in self.cross.steps])
@@ -110,16 +118,24 @@ class Controller:
         before, self.lit = self.lit, self.cross.up()
         if not np.array_equal(before, self.lit):
             self.chains = Chains(self.lit, self.circuits.hops)
+        self.precedence.advance(now, self.lit)
         return self.wait(active)
 
+    def classes(self, flows: Ints, rank: Ints) -> Ints:
+        """The classes in which flows go that their policy gives these."""
+        return in_turn(rank, self.precedence.turn[flows])
+
     def wait(self, flows: Ints) -> Ints:
-        """Those of `flows` that begin or cease to wait for a circuit."""
+        """Those of `flows` that begin or cease to wait for a circuit, or have another turn on it."""
         key = self.pairs.key[flows]
-        pairs = zip(*(ends.tolist() for ends in np.divmod(key, self.lit.shape[1])), strict=True)
-        dark = np.array([self.chains.toward(dst)[src] < 0 for src, dst in pairs], bool)
+        src, dst = np.divmod(key, self.lit.shape[1])
+        pairs = zip(src.tolist(), dst.tolist(), strict=True)
+        dark = np.array([self.chains.toward(to)[end] < 0 for end, to in pairs], bool)
         waits = (key >= 0) & dark & (self.circuits.without_circuit == "wait")
-        changed = waits != self.held[flows]
-        self.held[flows] = waits
+        lit = (key >= 0) & (self.lit[:, src] == dst).any(axis=0)
+        turn = self.precedence.turns(flows, key, lit, waits)
+        changed = (waits != self.held[flows]) | (turn != self.precedence.turn[flows])
+        self.held[flows], self.precedence.turn[flows] = waits, turn
         told: Ints = flows[changed]
         return told
 
@@ -184,4 +200,5 @@ def controller(
         lit=cross.up(),
         chains=Chains(cross.up(), circuits.hops),
         held=np.zeros(workload.n_flows, bool),
+        precedence=precedence(workload.flows.coflow),
     )

@@ -256,6 +256,11 @@ def _caps(play: Play, flows: Ints) -> Floats:
     )
 
 
+def _classes(play: Play, flows: Ints) -> Ints:
+    """What endpoints are told: the policy's classes, but for circuits on which one coflow goes first."""
+    return play.cls[flows] if play.circuits is None else play.circuits.classes(flows, play.cls[flows])
+
+
 def _sent(play: Play, flows: Ints) -> Floats:
     """Bytes of the scenario that each flow has sent, as its receiver has counted them."""
     size: Floats = play.fixed.workload.flows.size[flows]
@@ -340,14 +345,14 @@ def _send_starts(play: Play, flows: Ints) -> None:
     records["flow"], records["order"] = flows, play.order[flows]
     records["lane"] = routes.lane[flows]
     records["dst"] = play.address[columns.dst[flows], play.way[flows]]
-    records["cls"], records["bytes"] = play.cls[flows], play.wire_bytes[flows]
+    records["cls"], records["bytes"] = _classes(play, flows), play.wire_bytes[flows]
     records["cap"] = _caps(play, flows)
     _to_sources(play, wire.START, flows, records)
 
 
 def _send_changes(play: Play, flows: Ints) -> None:
     records = np.zeros(len(flows), wire.CHANGE_RECORD)
-    records["flow"], records["cls"], records["cap"] = flows, play.cls[flows], _caps(play, flows)
+    records["flow"], records["cls"], records["cap"] = flows, _classes(play, flows), _caps(play, flows)
     _to_sources(play, wire.CHANGE, flows, records)
 
 

@@ -42,6 +42,7 @@ from netsched.model import (
 from netsched.observe import Static, static, view
 from netsched.optics import Optics, choices, optics_of
 from netsched.policies.fair import Fair
+from netsched.precedence import ANYONE, BEHIND, FIRST, in_turn
 from netsched.profiles import profiles_for
 from netsched.reports import generator, reports_for
 from netsched.routes import route
@@ -91,7 +92,8 @@ def perform(channel: Channel, request: Message) -> Message:
         reached = _preflight(cast)
         fixed = _fixed(workload, built.fabric, scenario.transport, queues, policy)
         way = _ways(cast, fixed, scenario.transport)
-        _open_connections(cast, policy, fixed, way, per_pair)
+        circuits = _circuits(net, optics, ready.circuits, fixed, scenario.control)
+        _open_connections(cast, policy, fixed, way, per_pair, circuits is not None and circuits.takes_turns)
         control = Control() if policy.local else scenario.control
         play = realtime.begin(
             policy,
@@ -102,7 +104,7 @@ def perform(channel: Channel, request: Message) -> Message:
             way,
             emulation.scale,
             reports_for(policy, control, workload, generator(scenario.seed)),
-            _circuits(net, optics, ready.circuits, fixed, scenario.control),
+            circuits,
             faults_of(net, scenario.faults) if scenario.faults else None,
         )
         return _run(channel, cast, net, play, scenario.horizon, reached)
@@ -209,8 +211,13 @@ def _preflight(cast: Cast) -> Floats:
     return best
 
 
-def _open_connections(cast: Cast, policy: Policy, fixed: Static, way: Ints, per_pair: bool) -> None:
-    """Make the connections that the run will need, so that no flow waits for a handshake and a tag."""
+def _open_connections(
+    cast: Cast, policy: Policy, fixed: Static, way: Ints, per_pair: bool, turns: bool
+) -> None:
+    """Make the connections that the run will need, so that no flow waits for a handshake and a tag.
+
+    `turns`: on circuits, flows go in other classes than the policy's.
+    """
     flows = np.flatnonzero(fixed.routes.local == 0)
     columns = fixed.workload.flows
     ledger = books.open_ledger(fixed.workload, fixed.routes.local)
@@ -221,7 +228,10 @@ def _open_connections(cast: Cast, policy: Policy, fixed: Static, way: Ints, per_
     dst = cast.address[columns.dst[flows], way[flows]]
     keys = np.stack([columns.src[flows], lane, dst], axis=1)
     if policy.local:
-        keys = np.unique(np.column_stack([keys, plan.rank]), axis=0)
+        ranks = [
+            in_turn(plan.rank, np.int8(turn)) for turn in ((ANYONE, FIRST, BEHIND) if turns else (ANYONE,))
+        ]
+        keys = np.unique(np.vstack([np.column_stack([keys, rank]) for rank in ranks]), axis=0)
     else:
         keys = np.unique(keys, axis=0)
         classes = np.tile(np.arange(cast.queues), len(keys))

@@ -68,6 +68,8 @@ class CircuitPlan:
     review_in    ask again within so many seconds, inf for "when something happens"
     owner        (S, E) the job (`JobView.id`) whose flows alone may use the circuit from each end, -1 for all
                  jobs; with one step only. None: all may use all
+    first        (E, E) the coflow whose flows go before all others over circuits from one end to another, in
+                 the first class, -1 for none; with a step or more. None: as it was, at first none
     slot_bytes   what a circuit carries until it goes; more is not sent ahead over it. 0 but for "relay"
     """
 
@@ -75,6 +77,7 @@ class CircuitPlan:
     hold: Floats
     review_in: float = float("inf")
     owner: Ints | None = None
+    first: Ints | None = None
     slot_bytes: float = 0.0
 
 
