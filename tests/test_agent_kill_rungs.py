@@ -46,7 +46,7 @@ def _strict(kind: str) -> Rung:
     filters = len(strict.port(kind).filters)
     lost = ("tc", "filter", "del", "dev", "left", "parent", "7a1:", "protocol", "ip", "pref", "31248")
     # The question whether the kernel has it (refused), the socket, the root, 8 limits, the filters.
-    # Taken away: the root, the socket's name. Repaired: IPv4's filters, of control and all classes but the last.
+    # Taken away: the root, the socket's name. Repaired: IPv4's filters, of control and of 7 classes.
     return Rung(kind, ("descriptor",), "noqueue", (lost,), 1 + 1 + 1 + 8 + filters, 1 + 1, repair=8)
 
 
