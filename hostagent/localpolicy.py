@@ -83,6 +83,8 @@ def _view(flow: FlowState, queues: int, now: float) -> View:
         weight=_floats(1.0),
         deadline=_floats(math.inf),
         cls=_ints(-1),
+        burst=_ints(-1),
+        lull=_floats(math.inf),
     )
     jobs = JobView(
         id=_ints(0),

@@ -176,6 +176,16 @@ def _check(policy: Policy, plan: Plan, n: int) -> None:
         raise PolicyError(f"policy {policy.name}: plan.watch must be None or an array of {n} truth values")
     if not plan.review_in > 0:
         raise PolicyError(f"policy {policy.name}: plan.review_in is {plan.review_in} s, must be more than 0")
+    memory = plan.memory
+    if not (isinstance(memory, tuple) and all(isinstance(each, np.ndarray) for each in memory)):
+        raise PolicyError(f"policy {policy.name}: plan.memory must be a tuple of arrays, is {memory!r}")
+    if policy.local and memory:
+        raise PolicyError(
+            f"policy {policy.name}: a local policy is asked once per flow and keeps no memory; "
+            "make plan.memory () or local = False"
+        )
+    for each in memory:
+        each.setflags(write=False)
     if policy.local and plan.review_in != math.inf:
         raise PolicyError(
             f"policy {policy.name}: a local policy is asked once per flow, but its plan wants a "

@@ -94,9 +94,10 @@ def coordinate(run: Run, fresh: Ints) -> None:
             in_flight,
             run.class_of_coflow,
             None if run.reports is None else run.reports.at(run.now),
+            run.memory,
         )
         plan = decide(run.policy, seen, run.fixed.queues)
-        run.decisions += 1
+        run.decisions, run.memory = run.decisions + 1, plan.memory
         run.cadence.decided(run.now, plan)
         if plan.watch is not None:
             run.ledger.watched[flows] = plan.watch

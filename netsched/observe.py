@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from netsched.ledger import Ledger, iterations_done
-from netsched.model import CoflowView, Event, Floats, Ints, JobView, Profile, View, Ways, Workload
+from netsched.model import CoflowView, Event, Floats, Ints, JobView, Memory, Profile, View, Ways, Workload
 from netsched.ondemand import (
     CoflowsOnDemand,
     FlowsOnDemand,
@@ -74,13 +74,15 @@ def view(
     in_flight: Ints = NO_FLOWS,
     class_of_coflow: Ints | None = None,
     known: Floats | None = None,
+    memory: Memory = (),
 ) -> View:
     """What a policy sees of the given active flows, which have `remaining` bytes (aligned with `flows`).
 
     `in_flight` are flows that have sent everything and not ended: no rows of the view, but their bytes count
     as sent by their coflows. `class_of_coflow` has the class of every coflow of the workload, -1 for none yet
     (None: no coflow has one). `known` has the bytes that each flow of the workload is known to have sent, for
-    a coordinator that goes by reports; what flows in fact have sent is then not shown at all.
+    a coordinator that goes by reports; what flows in fact have sent is then not shown at all. `memory` is
+    that of the policy's last plan.
     """
     columns, ids = fixed.workload.flows, flows.copy()
     coflows, row = _coflow_rows(ledger, columns.coflow[ids])
@@ -122,6 +124,7 @@ def view(
         events=events,
         profile=None if fixed.profiles is None else _profile(fixed.profiles, ledger, jobs.id, coflows),
         ways=fixed.ways,
+        memory=memory,
     )
 
 
@@ -152,6 +155,7 @@ def ahead_of_time(fixed: Static, moving: bool) -> View:
                 "size": fixed.coflow_size.copy,
                 "n_flows": fixed.coflow_flows.copy,
                 **{name: getattr(coflows, name).copy for name in ("job", "stage", "weight", "deadline")},
+                **{name: getattr(coflows, name).copy for name in ("burst", "lull")},
                 **dict.fromkeys(("arrival", "sent", "n_finished", "cls"), unknown_yet),
             },
         ),
@@ -166,6 +170,7 @@ def ahead_of_time(fixed: Static, moving: bool) -> View:
         queues=fixed.queues,
         profile=None,
         ways=None,
+        memory=(),
     )
     return seen
 
@@ -227,6 +232,8 @@ def _coflow_view(
             "n_finished": lambda: fixed.coflow_flows[ids] - n_left,
             "weight": lambda: columns.weight[ids],
             "deadline": lambda: columns.deadline[ids],
+            "burst": lambda: columns.burst[ids],
+            "lull": lambda: columns.lull[ids],
         },
     )
 

@@ -16,7 +16,7 @@ from netsched.model import CircuitView, CoflowView, FlowView, JobView, View
 
 Column = np.ndarray[Any, Any]
 Table = TypeVar("Table", FlowView, CoflowView, JobView)
-Part = TypeVar("Part", FlowView, CoflowView, View)
+Part = TypeVar("Part", FlowView, CoflowView, JobView, View)
 
 
 class _OnDemand:

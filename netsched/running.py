@@ -20,6 +20,7 @@ from netsched.model import (
     Fault,
     Floats,
     Ints,
+    Memory,
     Plan,
     Policy,
     Transport,
@@ -44,6 +45,7 @@ class Run:
     ahead    all that a local policy will say has been written down: where paths are also known, flows are
              admitted as they are released
     claims   a plan has asked for more than classes
+    memory   of the policy's last plan
     """
 
     fabric: Fabric
@@ -64,6 +66,7 @@ class Run:
     reports: Reports | None = None
     ahead: bool = False
     claims: bool = False
+    memory: Memory = ()
 
     @property
     def now(self) -> float:

@@ -106,8 +106,10 @@ class Shape:
     gather   "now": a bucket is gathered when it is reduced. "forward": all are reduced first; then the first
              one is gathered, and each next one while the forward pass computes with the one before it
              (reduce-scatter-all-gather only)
-    hold     per bucket and piece, the tensor whose gradient must be ready before the piece leaves (with
-             servers only). Buckets in forward order; empty: pieces leave as soon as they can
+    burst    per bucket, the tensor whose gradient completes the burst that it comes with: no piece of it
+             leaves before (with servers only). Buckets in forward order; empty: pieces leave as soon as they
+             can
+    lull     per bucket, seconds from then to the next burst, inf after the last one; as long as `burst`
     mixture  how tokens reach their experts (`parallel` with a mixture, which has nothing else to reshape)
     """
 
@@ -117,7 +119,8 @@ class Shape:
     sync: Sync = SERVERS
     serial: bool = False
     gather: Literal["now", "forward"] = "now"
-    hold: tuple[Ints, ...] = field(default=())
+    burst: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    lull: Floats = field(default_factory=lambda: np.zeros(0))
     mixture: Mixture = field(default=Mixture())
 
     def sizes(self, profile: Profile) -> Floats:
@@ -146,7 +149,7 @@ def check_shape(profile: Profile, before: Shape, shape: Shape) -> None:
         ),
         (not shape.step > 0, f"steps of {shape.step} B, must be above 0"),
         (shape.step < math.inf and not servers, f"steps are for servers, not for sync {shape.sync}"),
-        (shape.step < math.inf and len(shape.hold) > 0, "held pieces cannot go in steps"),
+        (shape.step < math.inf and len(shape.burst) > 0, "what comes in bursts cannot go in steps"),
         (not shape.slicing.largest > 0, f"pieces of {shape.slicing.largest} B, must be above 0"),
         (servers and not profile.servers, f"sync is {shape.sync}, but the job has no servers"),
         (sharded != (before.sync == "fsdp"), f"sync {before.sync} cannot become {shape.sync}"),
@@ -156,13 +159,15 @@ def check_shape(profile: Profile, before: Shape, shape: Shape) -> None:
             shape.gather == "forward" and shape.sync != "reduce-scatter-all-gather",
             f"gather: forward is for reduce-scatter-all-gather, not for {shape.sync}",
         ),
-        (len(shape.hold) > 0 and not servers, f"hold is for servers, not for sync {shape.sync}"),
+        (len(shape.burst) > 0 and not servers, f"bursts are for servers, not for sync {shape.sync}"),
+        (len(shape.lull) != len(shape.burst), f"{len(shape.lull)} lulls for {len(shape.burst)} buckets"),
+        (not (shape.lull >= 0).all(), f"lulls of {shape.lull.tolist()} s, must be 0 or more"),
         (shape.mixture != before.mixture, "it has no mixture of experts"),
     ):
         if wrong:
             raise ScenarioError(f"a job of {profile.model} cannot be reshaped so: {text}")
-    if shape.hold:
-        _check_hold(profile, shape)
+    if len(shape.burst):
+        _check_bursts(profile, shape)
 
 
 def check_mixture(profile: Profile, before: Shape, shape: Shape) -> None:
@@ -180,13 +185,11 @@ def check_mixture(profile: Profile, before: Shape, shape: Shape) -> None:
             raise ScenarioError(f"a job of {profile.model} cannot be reshaped so: {text}")
 
 
-def _check_hold(profile: Profile, shape: Shape) -> None:
-    """A piece waits for its bucket's gradient, ready with its first tensor's, or for an earlier tensor's."""
-    pieces = [shape.slicing.pieces(size, profile.servers) for size in shape.sizes(profile).tolist()]
-    for row, begin in enumerate(shape.first.tolist()):
-        held = shape.hold[row] if row < len(shape.hold) else np.zeros(0, np.int64)
-        if len(held) != pieces[row] or (held < 0).any() or (held > begin).any():
-            raise ScenarioError(
-                f"a job of {profile.model} cannot be reshaped so: hold of bucket {row} is {held.tolist()}, "
-                f"must be {pieces[row]} tensors of 0 to {begin}"
-            )
+def _check_bursts(profile: Profile, shape: Shape) -> None:
+    """A bucket waits for its own gradient, ready with its first tensor's, or for an earlier tensor's."""
+    burst, first = shape.burst, shape.first
+    if len(burst) != len(first) or (burst < 0).any() or (burst > first).any():
+        raise ScenarioError(
+            f"a job of {profile.model} cannot be reshaped so: bursts are {burst.tolist()}, must be a tensor "
+            f"for each bucket, 0 to its first one: {first.tolist()}"
+        )

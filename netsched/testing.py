@@ -255,12 +255,14 @@ def _arrays(view: View) -> Iterator[np.ndarray[Any, Any]]:
     for table in (view.flows, view.coflows, view.jobs, *profile):
         yield from (getattr(table, each.name) for each in fields(table))
     yield view.capacity
+    yield from view.memory
 
 
 def _equal(a: Plan, b: Plan) -> bool:
     same = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in PLAN_COLUMNS)
     watch = [plan.watch.tolist() if plan.watch is not None else None for plan in (a, b)]
-    return same and a.review_in == b.review_in and watch[0] == watch[1]
+    kept = [[each.tobytes() for each in plan.memory] for plan in (a, b)]
+    return same and a.review_in == b.review_in and watch[0] == watch[1] and kept[0] == kept[1]
 
 
 # ------------------------------------------------------------------ whole runs

@@ -399,6 +399,8 @@ class Oracle:
                 weight=w.coflows.weight[ids],
                 deadline=w.coflows.deadline[ids],
                 cls=ints(self.class_of_coflow.get(c, -1) for c in ids),
+                burst=w.coflows.burst[ids],
+                lull=w.coflows.lull[ids],
             ),
             jobs=JobView(
                 id=ints(jobs),

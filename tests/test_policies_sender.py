@@ -1,4 +1,4 @@
-"""ByteScheduler, Prophet, MG-WFBP, DeAR: what they make of tiny jobs, against times worked by hand."""
+"""ByteScheduler, MG-WFBP, DeAR, Mercury: what they make of tiny jobs, against times worked by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from netsched.policies.fair import Fair
 from netsched.policies.mercury import Mercury
 from netsched.policies.mg_wfbp import MgWfbp, merged
 from netsched.policies.p3 import P3
-from netsched.policies.prophet import Prophet, blocks, bursts
+from netsched.policies.prophet import Prophet
 from netsched.shape import reshape_of
 from netsched.workloads import build
 
@@ -192,65 +192,6 @@ def test_dear_carries_what_a_ring_carries(monkeypatch):
         "all-gather t1",
         "all-gather t2",
     }
-
-
-# ------------------------------------------------------------------ Prophet
-
-
-def test_bursts_end_before_intervals_of_more_than_twice_the_mean():
-    # Gradients of tensors 5 to 0 at 1, 2, 10, 11, 12, 25 s: intervals 1, 8, 1, 1, 13; their mean is 4.8.
-    ready = np.array([25.0, 12.0, 11.0, 10.0, 2.0, 1.0])
-    assert bursts(ready, 2.0).tolist() == [1, 0]
-    assert bursts(ready, 1.5).tolist() == [4, 1, 0]
-    assert bursts(np.array([3.0, 2.0, 1.0]), 2.0).tolist() == [0]
-    assert bursts(np.array([3.0]), 2.0).tolist() == [0]
-
-
-def test_a_block_is_what_the_gap_carries_the_latest_piece_on_top():
-    # Burst of tensors 3 and 2; 10 s later tensor 1, 10.5 s later tensor 0. At 1 B/s: two pieces of 2 B of
-    # tensor 2, then of four of tensor 3 the last ones: three until the next burst is complete; until it
-    # begins two, for the third is not less than the 2 B left. What stays goes with the last burst.
-    ready, size = np.array([11.5, 11.0, 1.0, 0.5]), np.array([2.0, 2.0, 4.0, 8.0])
-    held = {
-        gap: [each.tolist() for each in blocks(ready, size, np.array([1, 1, 2, 4]), 1.0, 2.0, gap)]
-        for gap in ("complete", "interval")
-    }
-    assert held["complete"] == [[0], [0], [2, 2], [0, 2, 2, 2]]
-    assert held["interval"] == [[0], [0], [2, 2], [0, 0, 2, 2]]
-
-
-def test_what_a_gap_cannot_carry_does_not_delay_the_next_burst(monkeypatch):
-    model(monkeypatch, [2, 2, 4, 8], [0.25, 5.0, 0.25, 0.25])
-    alone = {"workers": ["h1"], "servers": ["h3"]}
-    # Forward to 5.75 s; gradients as above after it. The block of 10 B from 6.75 s to 16.75 s. The rest from
-    # 17.25 s: tensor 0, then tensor 1, and only then the 2 B that were left, of tensor 3.
-    w, outcome = ran(Prophet(partition=2.0, credit=1e-9), 1.0, **alone)
-    assert ends(w, outcome, "push") == pytest.approx([23.25, 10.75, 21.25, 19.25])
-    # In the order of readiness all 12 B are in the network before tensor 1, which waits until 18.25 s.
-    assert ends(*ran(Fair(), 1.0, transport=PER_PAIR, **alone), "push") == pytest.approx(
-        [14.25, 18.25, 20.25, 22.25]
-    )
-
-
-def test_prophets_bandwidth_can_be_given(monkeypatch):
-    model(monkeypatch, [2, 2, 4, 8], [0.25, 5.0, 0.25, 0.25])
-    held = {}
-    for bandwidth in (None, 0.1, 100.0):
-        policy = Prophet(partition=2.0, bandwidth=bandwidth)
-        w = tiny_job(policy, 1.0, workers=["h1"], servers=["h3"])
-        first = {w.tasks.label[t] for t in range(w.n_tasks) for f in _after(w, t) if f < w.n_flows}
-        held[bandwidth] = sorted(first & {"backward t3", "backward t2", "backward t1", "backward t0"})
-    # 1 B in the gap is less than a piece: all waits for gradient 0. 1000 B are more than there is.
-    assert held == {
-        None: ["backward t0", "backward t2"],
-        0.1: ["backward t0"],
-        100.0: ["backward t0", "backward t2"],
-    }
-
-
-def _after(w, task: int) -> list[int]:
-    node = w.n_flows + task
-    return w.dag.successors[w.dag.indptr[node] : w.dag.indptr[node + 1]].tolist()
 
 
 # ------------------------------------------------------------------ Mercury's aggregation

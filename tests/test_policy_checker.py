@@ -113,6 +113,33 @@ class Hoarder(Broken):
 
 
 @dataclass(frozen=True)
+class Scribbler(Broken):
+    """Keeps a number where arrays belong."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), memory=(len(view.memory),))
+
+
+@dataclass(frozen=True)
+class Elephant(Gossip):
+    """Claims to be local and remembers."""
+
+    def __call__(self, view: View) -> Plan:
+        return replace(Fair()(view), memory=(np.zeros(1),))
+
+
+@dataclass(frozen=True)
+class Forger(Broken):
+    """Writes into what it kept, over all locks."""
+
+    def __call__(self, view: View) -> Plan:
+        for kept in view.memory:
+            kept.setflags(write=True)
+            kept += 1
+        return replace(super().__call__(view), memory=(np.zeros(1),))
+
+
+@dataclass(frozen=True)
 class Mute(Broken):
     """Declares, without a reason."""
 
@@ -137,6 +164,9 @@ class Loose(Fair):
         (Lazy(), r"flow \d+ could have more, because no link of its path is full"),
         (Gambler(), "it drew random numbers"),
         (Hoarder(), "gave two plans"),
+        (Scribbler(), r"plan.memory must be a tuple of arrays, is \(0,\)"),
+        (Elephant(), "a local policy is asked once per flow and keeps no memory"),
+        (Forger(), "changed the view"),
         (Mute(), "idles is True, must be a text that gives the reason"),
         (Loose(), "must be a frozen dataclass"),
     ],

@@ -92,9 +92,9 @@ def test_steps_stay_where_their_piece_is():
     assert pushed["push t2"] == [(2, 2), (2, 2), (2, 1), (3, 2), (3, 2), (3, 1)]
 
 
-def test_a_piece_can_be_held_for_an_earlier_tensors_gradient():
-    held = (np.array([0]), np.array([1]), np.array([0, 2]))
-    cut = {"slicing": Slicing(6.0, 5.0), "hold": held}
+def test_a_bucket_can_wait_for_an_earlier_tensors_gradient_and_says_how_long_it_is_quiet_after_that():
+    bursts = {"burst": np.array([0, 0, 2]), "lull": np.array([math.inf, math.inf, 1.5])}
+    cut = {"slicing": Slicing(6.0, 5.0), **bursts}
     w = tiny_job(Reshaping(cut), 1.0, workers=["h1"], servers=["h3"])
     labels = [w.coflows.label[c] for c in w.flows.coflow]
     waits = {
@@ -103,11 +103,22 @@ def test_a_piece_can_be_held_for_an_earlier_tensors_gradient():
         if labels[flow].startswith("push")
     }
     assert list(waits.values()) == [
-        {"backward t0"},
         {"backward t2"},
-        {"backward t1"},
+        {"backward t2"},
+        {"backward t0"},
         {"backward t0"},
     ]
+    rows = {label: row for row, label in enumerate(w.coflows.label)}
+    said = {label: (int(w.coflows.burst[row]), float(w.coflows.lull[row])) for label, row in rows.items()}
+    assert said == {
+        **dict.fromkeys(("push t0", "push t1"), (0, math.inf)),
+        "push t2": (2, 1.5),
+        **dict.fromkeys(("pull t0", "pull t1", "pull t2"), (-1, math.inf)),
+    }
+
+
+def burst(*lasts: int) -> dict[str, np.ndarray]:
+    return {"burst": np.array(lasts), "lull": np.ones(len(lasts))}
 
 
 def _after(w, task: int) -> list[int]:
@@ -123,20 +134,18 @@ def _after(w, task: int) -> list[int]:
         (RING, {"slicing": Slicing(1.0, 0.0)}, "pieces of 0.0 B, must be above 0"),
         (RING, {"step": 4.0}, "steps are for servers, not for sync ring-allreduce"),
         (SERVERS, {"step": 0.0}, "steps of 0.0 B, must be above 0"),
-        (SERVERS, {"step": 1.0, "hold": (np.zeros(1, int),) * 3}, "held pieces cannot go in steps"),
+        (SERVERS, {"step": 1.0, **burst(0, 0, 0)}, "what comes in bursts cannot go in steps"),
         (RING, {"sync": "parameter-server"}, "the job has no servers"),
         (RING, {"sync": "fsdp"}, "sync ring-allreduce cannot become fsdp"),
         (RING, {"gather": "forward"}, "is for reduce-scatter-all-gather, not for ring-allreduce"),
-        (RING, {"hold": (np.zeros(1, int),)}, "hold is for servers, not for sync ring-allreduce"),
+        (RING, burst(0), "bursts are for servers, not for sync ring-allreduce"),
         (RING, {"mixture": Mixture(2)}, "it has no mixture of experts"),
         (SHARDED, {"slicing": Slicing(1.0, 1.0)}, "a sharded job's units cannot be cut"),
         (SERVERS, {"serial": True}, "serial exchanges are not for sync parameter-server"),
-        (
-            SERVERS,
-            {"hold": (np.zeros(1, int),) * 2},
-            r"hold of bucket 2 is \[\], must be 1 tensors of 0 to 2",
-        ),
-        (SERVERS, {"hold": (np.array([1]),) * 3}, r"hold of bucket 0 is \[1\], must be 1 tensors of 0 to 0"),
+        (SERVERS, burst(0, 0), r"bursts are \[0, 0\], must be a tensor for each bucket, 0 to its first one"),
+        (SERVERS, burst(1, 1, 1), r"bursts are \[1, 1, 1\], must be .*: \[0, 1, 2\]"),
+        (SERVERS, burst(0, 0, 0) | {"lull": np.zeros(2)}, "2 lulls for 3 buckets"),
+        (SERVERS, burst(0, 0, 0) | {"lull": np.full(3, -1.0)}, "lulls of .* s, must be 0 or more"),
     ],
 )
 def test_shapes_that_cannot_be_carried_are_refused(job, change, message):

@@ -6,7 +6,8 @@ decision from what is known by then, so that the view itself is made by the very
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from netsched.coordinator.registry import Coflow, Registry
 from netsched.coordinator.wire import CoflowKey
 from netsched.fabric import Fabric
 from netsched.ledger import open_ledger
-from netsched.model import Coflows, Dag, Event, Flows, Ints, Jobs, Stages, Tasks, View, Workload
+from netsched.model import Coflows, Dag, Event, Flows, Ints, Jobs, Memory, Stages, Tasks, View, Workload
 from netsched.observe import Static, view
+from netsched.ondemand import frozen, instead
 from netsched.routes import Routes
 
 Rows = npt.NDArray[Any]
@@ -51,6 +53,8 @@ class Camera:
         self._indptr = [0]
         self._links: list[int] = []
         self._table = (np.zeros(1, np.int64), np.zeros(0, np.int64))
+        self._job_number: dict[tuple[int, str], int] = {}
+        self._jobs = itertools.count()
 
     def take(
         self,
@@ -59,10 +63,12 @@ class Camera:
         now: float,
         events: Event,
         cls: Mapping[CoflowKey, int],
+        memory: Memory = (),
     ) -> Picture:
         """What a policy is to see at `now` (s): all active flows, or of those only the slots `shown`.
 
-        `cls` has the class of each coflow by the last decision in effect.
+        `cls` has the class of each coflow by the last decision in effect, `memory` is the last plan's. Flows,
+        coflows and jobs keep their numbers (`id`) from one picture to the next.
         """
         coflows = registry.coflows()
         slots, coflow = _known(registry, coflows)
@@ -96,9 +102,24 @@ class Camera:
         ledger.coflow_left[:] = n_flows - ended
         ledger.coflow_finished_bytes[:] = ended_bytes
         class_of = np.array([cls.get(one.key, -1) for one in coflows], np.int64)
-        seen = view(fixed, ledger, index, left[index], now, events, in_flight, class_of)
-        keys = tuple(coflows[i].key for i in seen.coflows.id)
-        return Picture(seen, slots[index], rows["number"][index], keys)
+        seen = view(fixed, ledger, index, left[index], now, events, in_flight, class_of, memory=memory)
+        shown_coflows = [coflows[i] for i in seen.coflows.id]
+        keys = tuple(one.key for one in shown_coflows)
+        job_keys = list(dict.fromkeys(one.key[:2] for one in coflows))
+        numbers = rows["number"][index]
+        seen = instead(
+            seen,
+            flows=instead(seen.flows, id=frozen(numbers.copy())),
+            coflows=instead(seen.coflows, id=_numbers(one.number for one in shown_coflows)),
+            jobs=instead(seen.jobs, id=self._numbers_of_jobs(job_keys)[seen.jobs.id]),
+        )
+        return Picture(seen, slots[index], numbers, keys)
+
+    def _numbers_of_jobs(self, keys: Sequence[tuple[int, str]]) -> Ints:
+        """The number of each job, a new one for those that the last picture did not have."""
+        before = self._job_number
+        self._job_number = {key: before[key] if key in before else next(self._jobs) for key in keys}
+        return _numbers(self._job_number.values())
 
     def _routes(self, rows: Rows) -> Routes:
         n = len(rows)
@@ -135,6 +156,11 @@ class Camera:
         return row
 
 
+def _numbers(values: Iterable[int]) -> Ints:
+    numbers: Ints = frozen(np.fromiter(values, np.int64))
+    return numbers
+
+
 def _known(registry: Registry, coflows: Sequence[Coflow]) -> tuple[Ints, Ints]:
     """The slots of all flows of these coflows, in order of release, and which coflow (row) each is of."""
     rows = registry.table.rows
@@ -166,6 +192,8 @@ def _workload(rows: Rows, coflow: Ints, coflows: Sequence[Coflow]) -> Workload:
             label=labels,
             weight=np.array([one.weight or 1.0 for one in coflows], np.float64),
             deadline=np.array([one.deadline for one in coflows], np.float64),
+            burst=np.full(m, -1),
+            lull=np.full(m, np.inf),
         ),
         flows=Flows(
             coflow=coflow,

@@ -31,7 +31,7 @@ from netsched.coordinator.wire import (
     Share,
 )
 from netsched.fabric import Fabric
-from netsched.model import Control, Event, Plan, Policy
+from netsched.model import Control, Event, Memory, Plan, Policy
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class Planner:
         self._camera = Camera(network.fabric, network.queues)
         self._waiting: deque[tuple[float, Decision]] = deque()
         self._class_of: dict[CoflowKey, int] = {}
+        self._memory: Memory = ()
         self._untold: dict[str, set[int]] = {}
 
     # -------------------------------------------------------------- agents
@@ -173,8 +174,9 @@ class Planner:
         self._waiting.append((now + self._control.delay, decision))
 
     def _decide(self, shown: list[int] | None, now: float, happened: Event) -> Decision:
-        picture = self._camera.take(self.registry, shown, now, happened, self._class_of)
+        picture = self._camera.take(self.registry, shown, now, happened, self._class_of, self._memory)
         plan = decide(self.policy, picture.view, self._network.queues)
+        self._memory = plan.memory
         check_sockets(self.policy, plan)
         if plan.watch is not None:
             self.registry.table.rows["watched"][picture.slots] = plan.watch

@@ -22,7 +22,7 @@ from netsched.emulation import wire
 from netsched.emulation.circuits import Controller
 from netsched.emulation.faults import Faults
 from netsched.errors import EmulationError, PolicyError
-from netsched.model import Event, Floats, Ints, Plan, Policy, Standing
+from netsched.model import Event, Floats, Ints, Memory, Plan, Policy, Standing
 from netsched.observe import Static, view
 from netsched.ondemand import frozen
 from netsched.reports import Reports
@@ -69,6 +69,7 @@ class Play:
     reports: Reports | None = None
     circuits: Controller | None = None
     faults: Faults | None = None
+    memory: Memory = ()
 
     @property
     def now(self) -> float:
@@ -282,10 +283,11 @@ def _decide(play: Play, flows: Ints, now: float, happened: Event) -> Plan:
         happened,
         class_of_coflow=play.class_of_coflow,
         known=None if play.reports is None else play.reports.at(now),
+        memory=play.memory,
     )
     plan = decide(play.policy, seen, play.fixed.queues)
     check_sockets(play.policy, plan)
-    play.decisions += 1
+    play.decisions, play.memory = play.decisions + 1, plan.memory
     if plan.watch is not None:
         play.ledger.watched[flows] = plan.watch
     return plan

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
 
 from netsched.model.columns import Bools, Floats, Ints
 
 BEST_EFFORT = 2**31 - 1
 """The rank of traffic that nobody marks: always the last class (DSCP 0), whatever else is ranked."""
+
+
+Memory = tuple[np.ndarray[Any, Any], ...]
+"""What a policy keeps from one plan to the next. Engines hand it on and never look into it."""
 
 
 class Event(enum.Flag):
@@ -61,7 +67,8 @@ class CoflowView:
 
     `size` is the bytes of all its flows, released or not (NaN if not clairvoyant); `sent` the bytes
     carried so far, finished flows included; `n_flows` and `n_finished` count its flows. `cls` is the
-    class that the last decision in effect gave it, -1 before its first.
+    class that the last decision in effect gave it, -1 before its first. `burst` and `lull` are those of
+    `Coflows`: what the shape of its job says of gradients that come in bursts.
     """
 
     id: Ints
@@ -75,6 +82,8 @@ class CoflowView:
     weight: Floats
     deadline: Floats
     cls: Ints
+    burst: Ints
+    lull: Floats
 
     def __len__(self) -> int:
         return len(self.id)
@@ -130,7 +139,7 @@ class View:
     `capacity` has one entry per link of the fabric in bytes/s; `queues` is the number of priority
     classes that the hardware has, None for as many as there are ranks. `profile` is None unless the policy
     is `profiled`. `ways` is None unless the policy says that it `steers` and the engine lets it: only then
-    may it set `Plan.path`.
+    may it set `Plan.path`. `memory` is what the policy's last plan of this run had, () before its first.
     """
 
     now: float
@@ -142,6 +151,7 @@ class View:
     events: Event = Event.NONE
     profile: Profile | None = None
     ways: Ways | None = None
+    memory: Memory = ()
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,8 @@ class Plan:
     path        index of the path to take, -1 to leave it as it is
     review_in   ask again within so many seconds, inf for "when something happens"
     watch       flows whose end is a WATCHED_FINISHED event from now on, even before the plan takes effect
+    memory      what the next view shows: all that a policy may know of the past beside the view's columns.
+                Not for local policies, which see a flow once
     """
 
     rank: Ints
@@ -166,6 +178,7 @@ class Plan:
     path: Ints
     review_in: float = float("inf")
     watch: Bools | None = None
+    memory: Memory = ()
 
 
 PLAN_COLUMNS: Final = ("rank", "reserve", "rate", "weight", "not_before", "path")
@@ -174,6 +187,8 @@ PLAN_COLUMNS: Final = ("rank", "reserve", "rate", "weight", "not_before", "path"
 
 class Policy(Protocol):
     """A pure function from view to plan. Its instance fields are its parameters (frozen dataclass).
+
+    It keeps nothing in itself: what it wants to know again it puts into `Plan.memory`.
 
     clairvoyant  may it see sizes?
     local        does a flow's plan depend on that flow's own row only? Then a host decides it alone,

@@ -42,7 +42,11 @@ class Stages:
 
 @dataclass(frozen=True)
 class Coflows:
-    """One row per coflow. `deadline` in seconds after its first flow's release, inf for none."""
+    """One row per coflow. `deadline` in seconds after its first flow's release, inf for none.
+
+    `burst` is the tensor whose gradient completes the burst with which the coflow's bytes come, -1 where no
+    shape speaks of bursts; `lull` the seconds from then to the next burst of its stage, inf after the last.
+    """
 
     job: Ints
     stage: Ints
@@ -50,6 +54,8 @@ class Coflows:
     label: tuple[str, ...]
     weight: Floats
     deadline: Floats
+    burst: Ints
+    lull: Floats
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ def _part(workload: Workload, rows: Ints, job: int) -> Workload:
             tuple(workload.coflows.label[i] for i in coflows),
             np.ones(len(coflows)),
             np.full(len(coflows), np.inf),
+            workload.coflows.burst[coflows],
+            workload.coflows.lull[coflows],
         ),
         flows=Flows(
             coflow.astype(np.int64),

@@ -31,10 +31,9 @@ class ByteScheduler:
 
     Choices. A sender is one job's process on a host, servers included. In the released code a worker's credit
     is held from the begin of a piece's push to the end of its pull; here each of the two holds its sender's
-    while it is sent. A plan cannot do otherwise: between the two the piece waits for other workers' and is no
-    active flow, so no view shows that it holds credit, and a plan has no memory of what ended. So a credit
-    lets more pieces out here than there, most where workers differ. In a ring credit is held by what a worker
-    sends in the current round.
+    while it is sent: between the two the piece waits for other workers' and is no active flow, so no view
+    shows that it holds credit (and this policy keeps no memory). So a credit lets more pieces out here than
+    there, most where workers differ. In a ring credit is held by what a worker sends in the current round.
     """
 
     partition: Size = 4e6

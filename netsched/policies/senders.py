@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from netsched.model import Bools, Ints, Plan, View
+from netsched.model import Bools, Floats, Ints, Plan, View
 from netsched.policies.base import plan_of
 
 _ROUNDS: Final = 3
@@ -54,19 +54,29 @@ def let_go(view: View, turn: Ints, at_once: Bools) -> Plan:
     return replace(plan_of(view, np.where(at_once, 0, 1)), watch=at_once | (turn == 0))
 
 
-def within_credit(view: View, credit: float) -> Plan:
+def within_credit(
+    view: View, credit: float, *parts: Ints, offered: Bools | None = None, handed: Floats | None = None
+) -> Plan:
     """Each sender has so many bytes under way at most, and what it has not let go does not move.
 
-    Those that have begun come first, then those needed soonest, then by release. A flow goes while the whole
+    `parts` divide senders further (see `senders`). Only flows that are `offered` (None: all) go, or count.
+
+    Those that have begun come first, then those `handed` over (s) soonest, then those needed soonest, then by
+    release. A flow goes while the whole
     sizes of its sender's flows before it are less than the credit, as ByteScheduler counts; one of unknown
     size uses all of it. Those that go share.
     """
-    flows, sender = view.flows, senders(view)
+    flows, sender = view.flows, senders(view, *parts)
     size = np.where(np.isnan(flows.size), credit, flows.size)
-    order = np.lexsort((np.arange(len(flows)), flows.need, flows.sent <= 0, sender))
+    if offered is not None:
+        size = np.where(offered, size, 0.0)
+    keys = (np.arange(len(flows)), flows.need, *(() if handed is None else (handed,)), flows.sent <= 0)
+    order = np.lexsort((*keys, sender))
     before = np.cumsum(size[order]) - size[order]
     goes = np.empty(len(flows), bool)
     goes[order] = before - before[_starts(sender[order])] < credit
+    if offered is not None:
+        goes &= offered
     plan = plan_of(view, np.where(goes, 0, 1), rate=np.where(goes, np.inf, 0.0))
     return replace(plan, watch=goes)
 

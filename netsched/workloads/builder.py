@@ -55,6 +55,7 @@ class WorkloadBuilder:
         self._coflow_job, self._coflow_stage, self._coflow_iteration = IntColumn(), IntColumn(), IntColumn()
         self._coflow_label: list[str] = []
         self._coflow_weight, self._coflow_deadline = FloatColumn(), FloatColumn()
+        self._coflow_burst, self._coflow_lull = IntColumn(), FloatColumn()
         self._flow_coflow, self._flow_src, self._flow_dst = IntColumn(), IntColumn(), IntColumn()
         self._flow_size, self._flow_need, self._flow_span = FloatColumn(), IntColumn(), IntColumn()
         self._n_flows = 0
@@ -110,8 +111,13 @@ class WorkloadBuilder:
         *,
         weight: float | None = None,
         deadline: float = math.inf,
+        burst: int = -1,
+        lull: float = math.inf,
     ) -> int:
-        """Row of a new coflow: `deadline` in seconds from its first release, `weight` None: its job's."""
+        """Row of a new coflow: `deadline` in seconds from its first release, `weight` None: its job's.
+
+        `burst` and `lull` as in `model.Coflows`.
+        """
         if weight is None:
             # A job that was never added is refused by `build`, with all that is wrong with it.
             weight = self._weight_of_job.get(job, 1.0)
@@ -125,6 +131,8 @@ class WorkloadBuilder:
         self._coflow_label.append(label)
         self._coflow_weight.append(weight)
         self._coflow_deadline.append(deadline)
+        self._coflow_burst.append(burst)
+        self._coflow_lull.append(lull)
         return len(self._coflow_label) - 1
 
     def add_flow(
@@ -244,6 +252,8 @@ class WorkloadBuilder:
                 tuple(self._coflow_label),
                 self._coflow_weight.floats(),
                 self._coflow_deadline.floats(),
+                self._coflow_burst.ints(),
+                self._coflow_lull.floats(),
             ),
             flows=Flows(
                 self._flow_coflow.ints(),

@@ -25,7 +25,7 @@ from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.collectives import PIECES, Exchange, exchange_of
 from netsched.workloads.deferred import add_deferred_gathers, add_reductions
 from netsched.workloads.device import BACKWARD_COST, Device, forward_seconds
-from netsched.workloads.exchange import Bucket, Step, buckets_of, fused, parts, push_pull, shard
+from netsched.workloads.exchange import NO_BURST, Bucket, Step, buckets_of, fused, parts, push_pull, shard
 from netsched.workloads.kind import Count, FabricView, HostNames, host_ordinals, slowest_port
 from netsched.workloads.models import tensors_of
 from netsched.workloads.sharded import Sharding, add_gathers
@@ -95,15 +95,15 @@ class Program:
     """What every iteration of a job has in common.
 
     `seconds`: of forward, per tensor. `exchange`: None for a sharded job. `buckets`: what is exchanged, in
-    backward order; row k of `held` are the tensors whose gradients bucket k waits for (one, or one for each
-    piece). `nodes`: flows and tasks of one iteration.
+    backward order; bucket k waits for the gradient of tensor `held[k]`. `nodes`: flows and tasks of one
+    iteration.
     """
 
     workers: Ints
     tensors: tuple[Tensor, ...]
     seconds: Floats
     buckets: tuple[Bucket, ...]
-    held: tuple[Ints, ...]
+    held: Ints
     exchange: Exchange | None
     sharding: Sharding
     shape: Shape
@@ -140,27 +140,23 @@ def program_of(
         before, shape = shape, reshape(profile, shape)
         check_shape(profile, before, shape)
     whole = buckets_of(tensors, shape.first)
-    buckets, held = _parts(whole, shape, params.bytes_per_parameter)
+    buckets = _parts(whole, shape, params.bytes_per_parameter)
+    held = shape.burst[::-1] if len(shape.burst) else np.array([bucket.first for bucket in buckets])
     sharding = Sharding(whole[::-1], params.bytes_per_parameter, params.prefetch)
     exchange, exchanged = _exchange(params, fabric, buckets, sharding, shape, len(workers))
     nodes = exchanged + 2 * len(tensors) * len(workers)
     return Program(workers, tensors, seconds, buckets, held, exchange, sharding, shape, nodes)
 
 
-def _parts(
-    whole: tuple[Bucket, ...], shape: Shape, width: int
-) -> tuple[tuple[Bucket, ...], tuple[Ints, ...]]:
-    """What is exchanged by itself, in backward order, and the tensors that it, or its pieces, waits for."""
+def _parts(whole: tuple[Bucket, ...], shape: Shape, width: int) -> tuple[Bucket, ...]:
+    """What is exchanged by itself, in backward order."""
     if shape.sync == SERVERS:
-        if shape.hold:
-            return whole, shape.hold[::-1]
-        return whole, tuple(np.array([bucket.first]) for bucket in whole)
-    cut = [
+        return whole
+    return tuple(
         part
         for bucket in whole
         for part in parts(bucket, shape.slicing.pieces(float(bucket.parameters * width), 0))
-    ]
-    return tuple(cut), tuple(np.array([part.first]) for part in cut)
+    )
 
 
 def add_iterations(
@@ -205,8 +201,8 @@ def _exchanges(
     """Each bucket's exchange in this iteration, one after the other where the shape is serial."""
     arrivals: dict[Bucket, Ints] = {}
     last = np.empty((len(step.workers), 0), np.int64)
-    for bucket, held in zip(program.buckets, program.held, strict=True):
-        ready = np.concatenate([chain[-1 - held].T, last], axis=1)
+    for bucket, held in zip(program.buckets, program.held.tolist(), strict=True):
+        ready = np.concatenate([chain[-1 - held][:, None], last], axis=1)
         arrivals[bucket] = exchange(builder, step, bucket, ready)
         if program.shape.serial:
             last = arrivals[bucket]
@@ -228,8 +224,12 @@ def _exchange(
     if shape.sync == SERVERS:
         servers = host_ordinals(fabric, params.servers or [], "servers")
         placed = shard(buckets, servers, width, shape.slicing, shape.step)
+        coming = zip(shape.burst[::-1].tolist(), shape.lull[::-1].tolist(), strict=True)
+        burst = dict(zip(buckets, coming, strict=True)) if len(shape.burst) else {}
         return (
-            lambda builder, step, bucket, ready: push_pull(builder, step, bucket, placed[bucket], ready),
+            lambda builder, step, bucket, ready: push_pull(
+                builder, step, bucket, placed[bucket], ready, *burst.get(bucket, NO_BURST)
+            ),
             sum(len(shards.server) for shards in placed.values()) * (2 * n + 1),
         )
     exchange, flows = exchange_of(shape.sync, n, width, params.group or 0, params.pieces or PIECES)

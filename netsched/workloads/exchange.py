@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from netsched.model import Floats, Ints, TaskKind
 from netsched.shape import Slicing
 from netsched.workloads.builder import WorkloadBuilder
 from netsched.workloads.tensors import Tensor
+
+NO_BURST: Final = (-1, math.inf)
+"""What a coflow of no burst has: see `model.Coflows`."""
 
 
 @dataclass(frozen=True)
@@ -127,17 +131,27 @@ def _in_steps(shards: Shards, width: int, step: float) -> Shards:
     return Shards(np.repeat(shards.server, counts), np.concatenate(sizes).astype(np.float64) * width)
 
 
-def push_pull(builder: WorkloadBuilder, step: Step, bucket: Bucket, shards: Shards, ready: Ints) -> Ints:
+def push_pull(
+    builder: WorkloadBuilder,
+    step: Step,
+    bucket: Bucket,
+    shards: Shards,
+    ready: Ints,
+    burst: int = NO_BURST[0],
+    lull: float = NO_BURST[1],
+) -> Ints:
     """A push coflow, an aggregation (BARRIER) per piece on its server, a pull coflow.
 
     Li et al., "Scaling Distributed Machine Learning with the Parameter Server" (OSDI 2014), synchronous.
-    `ready`: (workers, pieces) nodes that each push waits for, or (workers, 1). Returns (workers, pieces): the
-    pull flows that each worker waits for.
+    `ready`: (workers, pieces) nodes that each push waits for, or (workers, 1). `burst` and `lull` are the
+    push's, as in `model.Coflows`. Returns (workers, pieces): the pull flows that each worker waits for.
     """
     shape = len(step.workers), len(shards.server)
     worker, server = np.repeat(step.workers, shape[1]), np.tile(shards.server, shape[0])
     size = np.tile(shards.size, shape[0])
-    push = builder.add_coflow(step.job, step.stage, f"push {bucket.label}", step.iteration)
+    push = builder.add_coflow(
+        step.job, step.stage, f"push {bucket.label}", step.iteration, burst=burst, lull=lull
+    )
     pull = builder.add_coflow(step.job, step.stage, f"pull {bucket.label}", step.iteration)
     pushes = builder.add_flows(push, worker, server, size, need=bucket.first, need_span=step.span).reshape(
         shape
