@@ -135,7 +135,7 @@ class Forger(Broken):
     def __call__(self, view: View) -> Plan:
         for kept in view.memory:
             kept.setflags(write=True)
-            kept += 1
+            kept[:] += 1
         return replace(super().__call__(view), memory=(np.zeros(1),))
 
 

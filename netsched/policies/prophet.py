@@ -102,8 +102,9 @@ class Prophet:
         known, back = seen.stage[owner[newest]], seen.burst[owner[newest]]
         newest = newest[(stage[newest] > known) | ((stage[newest] == known) & (burst[newest] < back))]
         at, gap = owner[newest], lull[newest]
-        rate = seen.rate if self.bandwidth is None else np.full(len(seen.rate), self.bandwidth)
-        rate = np.where(np.isnan(rate), slowest(view, rows, owner, len(rate)), rate)[at]
+        rate = seen.rate[at] if self.bandwidth is None else np.full(len(at), self.bandwidth)
+        if np.isnan(rate).any():
+            rate = np.where(np.isnan(rate), slowest(view, rows, owner, len(seen.rate))[at], rate)
         stages, bursts_, budget = seen.stage.copy(), seen.burst.copy(), seen.budget.copy()
         stages[at], bursts_[at] = stage[newest], burst[newest]
         budget[at] = np.where(np.isinf(gap), np.inf, rate * np.where(np.isinf(gap), 0.0, gap))
