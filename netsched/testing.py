@@ -19,6 +19,7 @@ from netsched.errors import PolicyError
 from netsched.fabric import Fabric
 from netsched.model import (
     PLAN_COLUMNS,
+    Circuits,
     CoflowView,
     Connections,
     Control,
@@ -84,6 +85,19 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0) -> None:
             _run(policy, workload, fabric, queues, transport, late)
     if not declared(policy, "starves"):
         _check_starvation(policy, fabric)
+
+
+def check_under_circuits(policy: Policy, fabric: Fabric, circuits: Circuits, *, seed: int = 0) -> None:
+    """Hold a policy to the same on `fabric` while `circuits` schedules its optical switches, with 8 classes.
+
+    Its plans as in `check_policy`, on the ways that flows have as circuits come and go, and all flows of a
+    finite workload end. Whether links are busy and whom it starves is seen without circuits. Raises
+    PolicyError.
+    """
+    rng, queues = np.random.default_rng(seed), _QUEUES[1]
+    workload = sample_workload(rng, fabric)
+    _check_plans(policy, _views(policy, workload, fabric, queues, circuits), rng)
+    _run(policy, workload, fabric, queues, Transport(), Control(), circuits)
 
 
 def declared(policy: Policy, name: str) -> str:
@@ -159,10 +173,12 @@ class _Spy:
         return replace(decide(self.policy, view, view.queues), review_in=math.inf)
 
 
-def _views(policy: Policy, workload: Workload, fabric: Fabric, queues: int | None) -> list[View]:
+def _views(
+    policy: Policy, workload: Workload, fabric: Fabric, queues: int | None, circuits: Circuits | None = None
+) -> list[View]:
     """What the policy might be shown in the course of a run, sizes included; parts of that, and nothing."""
     seen: list[View] = []
-    _run(_Spy(policy, seen), workload, fabric, queues, Transport(), Control())
+    _run(_Spy(policy, seen), workload, fabric, queues, Transport(), Control(), circuits)
     step = max(1, len(seen) // _SUBSETS)
     parts = [only(each, np.arange(0, len(each.flows), 2)) for each in seen[::step][:_SUBSETS]]
     return [*seen, *parts, only(seen[0], np.zeros(0, np.int64))]
@@ -275,12 +291,20 @@ def _run(
     queues: int | None,
     transport: Transport,
     control: Control,
+    circuits: Circuits | None = None,
 ) -> Outcome:
     """A run to the end of all flows. PolicyError if some never do."""
     serial = float(workload.flows.size.sum() / fabric.capacity.min() + workload.tasks.seconds.sum())
     horizon = _PATIENCE * (serial + float(workload.jobs.arrival.max()))
     outcome = simulate(
-        workload, fabric, policy, queues=queues, transport=transport, control=control, horizon=horizon
+        workload,
+        fabric,
+        policy,
+        queues=queues,
+        transport=transport,
+        control=control,
+        horizon=horizon,
+        circuits=circuits,
     )
     left = int(np.isnan(outcome.flow_finish).sum())
     if left:

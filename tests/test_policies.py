@@ -10,17 +10,18 @@ import pytest
 from result_cases import star
 from sim_cases import Case, run
 
+from netsched import circuits
 from netsched.control import decide
 from netsched.errors import ScenarioError
 from netsched.fabric import Fabric
 from netsched.fabrics import FABRICS, OpticalParams, build
-from netsched.model import BEST_EFFORT, Control, Event, Plan, Policy, Spec, View
+from netsched.model import BEST_EFFORT, Circuits, Control, Event, Plan, Policy, Spec, View
 from netsched.policies import POLICIES, make
 from netsched.policies.fair import Fair
 from netsched.policies.fifo import Fifo
 from netsched.policies.sebf import Sebf
 from netsched.policies.tensorexpress import TensorExpress
-from netsched.testing import check_policy
+from netsched.testing import check_policy, check_under_circuits
 
 SAMPLES = {
     "single_switch": {"hosts": 6, "rate": "1Gbit/s"},
@@ -43,8 +44,38 @@ SAMPLES = {
 INSTANCES: tuple[Policy, ...] = (*(kind() for kind in POLICIES.values()), TensorExpress(levels=20))
 
 
+OPTICAL = {
+    "hybrid": {
+        "racks": 3,
+        "hosts_per_rack": 2,
+        "host_rate": "1Gbit/s",
+        "oversubscription": 4,
+        "reconfiguration": "10ms",
+    },
+    "ocs_direct": {
+        "hosts": 6,
+        "circuit_rate": "1Gbit/s",
+        "packet_rate": "100Mbit/s",
+        "reconfiguration": "10ms",
+    },
+    "rotor": {"racks": 4, "hosts_per_rack": 1, "rotors": 2, "host_rate": "1Gbit/s"},
+    "rail_ocs": {
+        "pods": 2,
+        "servers": 2,
+        "gpus_per_server": 2,
+        "nic_rate": "1Gbit/s",
+        "server_rate": "4Gbit/s",
+        "reconfiguration": "10ms",
+    },
+}
+CIRCUITS = {
+    "hybrid": Spec("helios", {"slot": "200ms"}),
+    "ocs_direct": Spec("sunflow"),
+    "rotor": Spec("rotor", {"slot": "200ms"}),
+    "rail_ocs": Spec("helios", {"slot": "200ms"}),
+}
+"""Of the samples' optical switches: flows that change between packets and circuits, wait, and are relayed."""
 PACKETS = sorted(name for name, kind in FABRICS.items() if not issubclass(kind.params, OpticalParams))
-"""Of a fabric with optical switches policies see the packet switches, which are like those of the others."""
 
 
 @pytest.fixture(scope="module", params=PACKETS)
@@ -56,6 +87,17 @@ def fabric(request: pytest.FixtureRequest) -> Fabric:
 @pytest.mark.parametrize("policy", INSTANCES, ids=repr)
 def test_every_policy_keeps_the_contract_on_every_fabric(policy, fabric):
     check_policy(policy, fabric)
+
+
+@pytest.fixture(scope="module", params=sorted(FABRICS.keys() - set(PACKETS)))
+def optical(request: pytest.FixtureRequest) -> tuple[Fabric, Circuits]:
+    built = build(Spec(request.param, OPTICAL[request.param]))[1]
+    return built, circuits.make(CIRCUITS[request.param])
+
+
+@pytest.mark.parametrize("policy", INSTANCES, ids=repr)
+def test_every_policy_keeps_the_contract_where_circuits_come_and_go(policy, optical):
+    check_under_circuits(policy, *optical)
 
 
 @dataclass(frozen=True)
