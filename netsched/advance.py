@@ -19,11 +19,12 @@ from netsched.bundles import (
     Bundles,
     catch_up,
     claim,
-    due_of,
     free_reserve,
     pop_root,
 )
-from netsched.dues import next_due, put_due
+from netsched.carried import CROWD
+from netsched.crowd import see_to
+from netsched.dues import next_due
 from netsched.jit import inner, kernel
 from netsched.ledger import (
     ACTIVE_LIST,
@@ -82,12 +83,23 @@ def _end_due_flows(led: Ledger, bun: Bundles, net: Uses, b: int) -> None:
         if bun.count[N_FREED] or not bun.uncapped[b] or weight != bun.unit_weight[b]:
             bun.unit_weight[b] = weight
             redo(bun, net, b)
-    put_due(bun, b, due_of(bun, b))
+    see_to(bun, b)
 
 
 @inner
 def _end_due(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
-    """End all flows that are due by `horizon`. The blocks must have been looked at since a `due` changed."""
+    """End all flows that are due by `horizon`. The blocks must have been looked at since a `due` changed.
+
+    Of bundles that a link carries only the first is due; another one may be when that has ended.
+    """
+    _end_listed(led, bun, net, horizon)
+    while bun.carried.tally[CROWD] >= 0 and next_due(bun) <= horizon:
+        _end_listed(led, bun, net, horizon)
+
+
+@inner
+def _end_listed(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
+    """End all flows that are due by `horizon` in blocks that were listed as having some."""
     for region in range(len(bun.region_due)):
         if bun.region_due[region] > horizon:
             continue

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from netsched.carried import Carried, credit, due_at, open_carried
 from netsched.jit import inner, kernel
 from netsched.model import Floats, Ints, ShortInts
 
@@ -106,6 +107,7 @@ class Bundles(NamedTuple):
     count: Ints  # type: ignore[assignment]
     clock: Floats
     queued: np.ndarray
+    carried: Carried
 
 
 def open_bundles(
@@ -179,6 +181,7 @@ def open_bundles(
         count=ints(13),
         clock=np.zeros(1),
         queued=np.array([1 if queued else 0], np.int8),
+        carried=open_carried(n, len(capacity)),
     )
     bundles.count[N_FREE] = n
     return bundles
@@ -253,6 +256,9 @@ def free_reserve(bun: Bundles, f: int) -> None:
 @inner
 def catch_up(bun: Bundles, b: int, t: float) -> None:
     """Bring the virtual clock of bundle b to time t."""
+    if bun.carried.link_of[b] >= 0:
+        bun.v[b] += credit(bun.carried, b, t)
+        return
     passed = t - bun.v_at[b]
     if passed > 0:
         bun.v[b] += bun.unit_rate[b] * passed
@@ -262,6 +268,8 @@ def catch_up(bun: Bundles, b: int, t: float) -> None:
 @inner
 def due_of(bun: Bundles, b: int) -> float:
     """When the first flow of bundle b ends at its present rate."""
+    if bun.carried.link_of[b] >= 0:
+        return due_at(bun.carried, b)
     ahead = bun.tag[bun.root[b]] - bun.v[b]
     if ahead <= 0:
         return float(bun.v_at[b])

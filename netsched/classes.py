@@ -8,6 +8,7 @@ from __future__ import annotations
 from netsched.allocate import Scratch, sort_by
 from netsched.bundles import N_ACTIVE, STALE, TOP, UNSORTED, Bundles
 from netsched.crossing import put_on_links
+from netsched.crowd import disperse
 from netsched.jit import inner
 from netsched.model import BEST_EFFORT, Ints
 from netsched.order import class_named
@@ -92,6 +93,7 @@ def _clear(net: Uses) -> None:
 @inner
 def lay_out(bun: Bundles, net: Uses, s: Scratch) -> None:
     """Enter all active bundles in their classes and on their links; all rates are then STALE."""
+    disperse(bun, net)
     n = bun.count[N_ACTIVE]
     order = s.group[:n]
     for i in range(n):

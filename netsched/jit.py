@@ -78,6 +78,23 @@ def kernel(function: Kernel) -> Kernel:
     return made
 
 
+def inlined(function: Kernel) -> Kernel:
+    """An `inner` whose code stands where it is called.
+
+    To pass the columns of `Bundles` and `Uses` to a function takes some hundred numbers to the stack each
+    time: more than what a small one does.
+    """
+    options: dict[str, Any] = {
+        "cache": True,
+        "_nrt": False,
+        "no_cpython_wrapper": True,
+        "no_cfunc_wrapper": True,
+        "forceinline": True,
+    }
+    made: Kernel = nb.njit(**options)(function)
+    return made
+
+
 def inner(function: Kernel) -> Kernel:
     """A `kernel` that only kernels call. To unpack tuples of columns from Python takes longest to compile."""
     options: dict[str, Any] = {

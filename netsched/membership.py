@@ -21,10 +21,10 @@ from netsched.bundles import (
     Bundles,
     catch_up,
     claim,
-    due_of,
     meld,
 )
 from netsched.crossing import put_on_links, take_off_links
+from netsched.crowd import drop, see_to
 from netsched.dues import put_due
 from netsched.jit import inner, kernel
 from netsched.model import Ints
@@ -78,6 +78,7 @@ def _new_bundle(bun: Bundles, net: Uses, f: int) -> int:
 @inner
 def close_bundle(bun: Bundles, net: Uses, b: int) -> None:
     """Take a bundle without flows off its links and give back its slot."""
+    drop(bun, net, b)
     k = net.class_of[b]
     if k >= 0:
         net.floor[k] = min(net.floor[k], bun.level[b])
@@ -147,7 +148,7 @@ def insert(bun: Bundles, net: Uses, f: int) -> None:
     bun.child[f] = NO_FLOW
     bun.sibling[f] = NO_FLOW
     bun.root[b] = meld(bun, bun.root[b], f)
-    put_due(bun, b, due_of(bun, b))
+    see_to(bun, b)
     if not waits:
         _enter(bun, net, b, f, joins)
 

@@ -21,8 +21,10 @@ from netsched.bundles import (
     UNSORTED,
     Bundles,
 )
+from netsched.carried import CROWD
 from netsched.classes import lay_out, tidy_slots
 from netsched.crossing import blocked_by, hold, parks, weigh
+from netsched.crowd import disperse, gather, repair_crowd
 from netsched.dues import put_rate
 from netsched.jit import inner
 from netsched.order import close_class
@@ -136,6 +138,14 @@ def _fill_class(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int) -> 
     Where the repair of a class grew over its limit, the next changes are not tried to repair, the longer the
     more often that happens: in a crowd every change reaches everybody.
     """
+    if bun.carried.tally[CROWD] == k:
+        n_used = repair_crowd(bun, net, s, k, n_touched)
+        if n_used != NOTHING:
+            return n_used
+        disperse(bun, net)
+        net.pause[k], net.wait[k] = 0, 0
+        bun.count[N_WHOLE] += 1
+        return _refill(bun, net, s, k, 0.0)
     n = first_concerned(bun, net, s, k, n_touched)
     if n == 0:
         net.tally[STAMP] += 1
@@ -183,6 +193,8 @@ def _repair_class(bun: Bundles, net: Uses, s: Scratch, k: int) -> None:
     net.floor[k] = np.inf
     if net.size[k] == 0:
         close_class(net, k)
+    else:
+        gather(bun, net, s, k)
 
 
 @inner
@@ -211,6 +223,7 @@ def _repair(bun: Bundles, net: Uses, s: Scratch) -> None:
 def reallocate(bun: Bundles, net: Uses, s: Scratch) -> None:
     """Give every bundle its rate and say when its first flow is due."""
     if bun.count[UNSORTED] or bun.count[STALE]:
+        disperse(bun, net)
         tidy_slots(bun)
         _book(bun)
         if bun.count[UNSORTED]:
