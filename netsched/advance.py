@@ -23,7 +23,7 @@ from netsched.bundles import (
     pop_root,
 )
 from netsched.carried import CROWD
-from netsched.crowd import see_to
+from netsched.carry import see_to
 from netsched.dues import next_due
 from netsched.jit import inner, kernel
 from netsched.ledger import (

@@ -24,7 +24,7 @@ NOWHERE, IN_FLIGHT = -1, -2
 # Positions in Bundles.count: UNSORTED where `Uses` does not hold all bundles in their classes, STALE where it
 # does and no rates have been computed since.
 N_ACTIVE, N_FREE, DIRTY, N_ALLOCATIONS, N_EVENTS, N_STALE_BLOCKS, UNSORTED = range(7)
-STALE, N_REPAIRS, N_WHOLE, TOP, N_FREED, N_ADMISSIONS = range(7, 13)
+STALE, N_REPAIRS, N_WHOLE, TOP, N_FREED, N_ADMISSIONS, N_CROWDED = range(7, 14)
 
 BLOCK: Final = 6
 """A block is 2^BLOCK slots, a region as many blocks."""
@@ -178,7 +178,7 @@ def open_bundles(
         path_ptr=path_ptr,
         path_links=path_links,
         capacity=capacity,
-        count=ints(13),
+        count=ints(14),
         clock=np.zeros(1),
         queued=np.array([1 if queued else 0], np.int8),
         carried=open_carried(n, len(capacity)),

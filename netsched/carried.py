@@ -51,8 +51,8 @@ class Carried(NamedTuple):
     waits, moved  it must be looked at; its pace or its heap has changed since `first` was seen to
     first         the bundle whose `due` stands for all that the link carries: the top of its heap
     order         the N_LINKS links with the crowd, by level
-    least         bundles that a class must have (CROWDED), and per link (PER_LINK), to become a crowd, `Uses.wait`
-                  at that time (IN_VAIN), and bundles with which it stays one (FEWEST)
+    least         bundles that a class must have (CROWDED), and per link (PER_LINK), to become a crowd, its
+                  `Uses.wait` then (IN_VAIN), and bundles with which it stays one (FEWEST)
     """
 
     link_of: ShortInts

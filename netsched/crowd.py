@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from netsched.allocate import Scratch, sort_by, weight_in
-from netsched.bundles import Bundles, catch_up, due_of
+from netsched.bundles import N_CROWDED, Bundles, catch_up, due_of
 from netsched.carried import (
     CROWD,
     CROWDED,
@@ -25,13 +25,9 @@ from netsched.carried import (
     NOBODY,
     PER_LINK,
     SINCE_FRESH,
-    due_at,
-    load_on,
-    reading,
-    reorder,
     set_pace,
-    unload,
 )
+from netsched.carry import carry, let_go, show
 from netsched.crossing import hold
 from netsched.dues import put_due
 from netsched.jit import inlined, inner
@@ -59,91 +55,6 @@ def _is_plain(bun: Bundles, net: Uses, b: int) -> bool:
         and bun.unit_weight[b] > 0.0
         and net.end_hop[b] > b << net.tally[SHIFT]
     )
-
-
-@inlined
-def _take(bun: Bundles, net: Uses, b: int, rate: float) -> None:
-    """Have carried bundle b take `rate` more of the links of its path that do not carry it."""
-    c = bun.carried
-    carrier = c.link_of[b]
-    before = c.taken[carrier]
-    for y in range(b << net.tally[SHIFT], net.end_hop[b]):
-        link = net.link[net.of_hop[y]]
-        c.taken[link] += rate
-        c.waits[link] = 1
-    c.taken[carrier] = before
-
-
-@inlined
-def _set_key(bun: Bundles, b: int) -> None:
-    c = bun.carried
-    c.key[b] = c.since[b] + (bun.tag[bun.root[b]] - bun.v[b]) / c.share[b]
-
-
-@inlined
-def _show(bun: Bundles, link: int) -> None:
-    """Have the first bundle that the link carries stand for all of them among those that are due."""
-    c = bun.carried
-    top = c.pool[c.start[link]] if c.size[link] else NOBODY
-    old = c.first[link]
-    if old >= 0 and old != top and c.link_of[old] == link:
-        put_due(bun, old, np.inf)
-    if top >= 0:
-        put_due(bun, top, due_at(c, top))
-    c.first[link] = top
-    c.moved[link] = 0
-
-
-@inner
-def see_to(bun: Bundles, b: int) -> None:
-    """Say when the first flow of bundle b ends, which may be another one than before."""
-    c = bun.carried
-    if c.link_of[b] < 0:
-        put_due(bun, b, due_of(bun, b))
-        return
-    _set_key(bun, b)
-    reorder(c, b)
-    _show(bun, c.link_of[b])
-
-
-@inner
-def _carry(bun: Bundles, net: Uses, b: int, link: int) -> bool:
-    """Have the link carry bundle b, whose `v` is that of now; False if there is no room."""
-    c = bun.carried
-    c.since[b] = reading(c, link, bun.clock[0])
-    _set_key(bun, b)
-    if not load_on(c, b, link):
-        return False
-    c.held[link] += c.heft[b]
-    _take(bun, net, b, c.pace[link] * c.heft[b])
-    return True
-
-
-@inner
-def _let_go(bun: Bundles, net: Uses, b: int) -> None:
-    """Undo `_carry`; the bundle has no rate then."""
-    c = bun.carried
-    link = c.link_of[b]
-    catch_up(bun, b, bun.clock[0])
-    _take(bun, net, b, -c.pace[link] * c.heft[b])
-    c.held[link] -= c.heft[b]
-    unload(c, b)
-    if c.first[link] == b:
-        put_due(bun, b, np.inf)
-        c.first[link] = NOBODY
-    bun.v_at[b] = bun.clock[0]
-    bun.unit_rate[b] = 0.0
-
-
-@inner
-def drop(bun: Bundles, net: Uses, b: int) -> None:
-    """Have bundle b, which is about to be closed, carried by nobody."""
-    c = bun.carried
-    link = c.link_of[b]
-    if link >= 0:
-        _let_go(bun, net, b)
-        _show(bun, link)
-        c.tally[N_CARRIED] -= 1
 
 
 @inner
@@ -186,7 +97,7 @@ def _admit(bun: Bundles, net: Uses, b: int) -> bool:
     if not _is_plain(bun, net, b):
         return False
     if c.link_of[b] >= 0:
-        _let_go(bun, net, b)
+        let_go(bun, net, b)
         c.tally[N_CARRIED] -= 1
     carrier = NOBODY
     for y in range(b << net.tally[SHIFT], net.end_hop[b]):
@@ -198,7 +109,7 @@ def _admit(bun: Bundles, net: Uses, b: int) -> bool:
             carrier = link
     c.share[b] = bun.unit_weight[b]
     c.heft[b] = weight_in(bun, b)
-    if not _carry(bun, net, b, carrier):
+    if not carry(bun, net, b, carrier):
         return False
     c.tally[N_CARRIED] += 1
     return True
@@ -233,8 +144,8 @@ def _pass(bun: Bundles, net: Uses, s: Scratch, link: int, other: int) -> bool:
                 s.spare[n] = b
                 n += 1
     for b in s.spare[:n]:
-        _let_go(bun, net, b)
-        if not _carry(bun, net, b, link):
+        let_go(bun, net, b)
+        if not carry(bun, net, b, link):
             return False
     return True
 
@@ -248,16 +159,14 @@ def _tell(bun: Bundles, net: Uses, link: int) -> None:
     if abs(more) <= _STILL * pace:
         return
     set_pace(c, link, pace, bun.clock[0])
-    taken = c.taken[link]
-    for i in range(c.start[link], c.start[link] + c.size[link]):
-        b = c.pool[i]
+    shift = net.tally[SHIFT]
+    for b in c.pool[c.start[link] : c.start[link] + c.size[link]]:
         rate = more * c.heft[b]
-        for y in range(b << net.tally[SHIFT], net.end_hop[b]):
+        for y in range(b << shift, net.end_hop[b]):
             other = net.link[net.of_hop[y]]
-            c.taken[other] += rate
-            c.waits[other] = 1
-    c.taken[link] = taken
-    c.waits[link] = 0
+            if other != link:
+                c.taken[other] += rate
+                c.waits[other] = 1
 
 
 @inner
@@ -334,11 +243,12 @@ def repair_crowd(bun: Bundles, net: Uses, s: Scratch, k: int, n_touched: int) ->
         _add_up(bun, net)
     if c.tally[N_CARRIED] < c.least[FEWEST] or not _go_up(bun, net, s):
         return NOTHING
+    bun.count[N_CROWDED] += 1
     net.tally[STAMP] += 1
     for i in range(c.tally[N_LINKS]):
         link = c.order[i]
         if c.moved[link]:
-            _show(bun, link)
+            show(bun, link)
         u = c.use[link]
         net.load[u] = min(net.entry[u], c.taken[link] + c.pace[link] * c.held[link])
         s.used[i] = u
@@ -403,7 +313,7 @@ def gather(bun: Bundles, net: Uses, s: Scratch, k: int) -> None:
         c.level[net.link[net.bottleneck[b]]] = bun.level[b]
         b = net.next_peer[b]
     links = c.order[: c.tally[N_LINKS]]
-    sort_by(c.level, links, s.spare)
+    sort_by(c.level, links, s.used)
     for i in range(len(links)):
         c.position[links[i]] = i
         c.pace[links[i]] = c.level[links[i]] if c.level[links[i]] < np.inf else 0.0
@@ -419,4 +329,4 @@ def gather(bun: Bundles, net: Uses, s: Scratch, k: int) -> None:
         b = net.next_peer[b]
     _add_up(bun, net)
     for link in links:
-        _show(bun, link)
+        show(bun, link)

@@ -23,8 +23,8 @@ from netsched.bundles import (
     claim,
     meld,
 )
+from netsched.carry import drop, see_to
 from netsched.crossing import put_on_links, take_off_links
-from netsched.crowd import drop, see_to
 from netsched.dues import put_due
 from netsched.jit import inner, kernel
 from netsched.model import Ints

@@ -168,6 +168,7 @@ def _outcome(run: Run, wall: float) -> Outcome:
             "allocations": int(bun.count[bundles.N_ALLOCATIONS]),
             "repairs": int(bun.count[bundles.N_REPAIRS]),
             "refills": int(bun.count[bundles.N_WHOLE]),
+            "crowded": int(bun.count[bundles.N_CROWDED]),
             **(run.light.readings(bun, run.now) if run.light else {}),
         },
     )
