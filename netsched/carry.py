@@ -74,7 +74,7 @@ def carry(bun: Bundles, net: Uses, b: int, link: int) -> bool:
 
 @inner
 def let_go(bun: Bundles, net: Uses, b: int) -> None:
-    """Undo `_carry`; the bundle has no rate then."""
+    """Undo `carry`; the bundle has no rate then."""
     c = bun.carried
     link = c.link_of[b]
     catch_up(bun, b, bun.clock[0])

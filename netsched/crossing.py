@@ -100,7 +100,7 @@ def weigh(bun: Bundles, net: Uses, b: int) -> None:
     if weight == before:
         return
     net.plain[b] = weight
-    net.n_special[net.class_of[b]] += (weight == 0.0) - (before == 0.0)
+    net.n_special[net.class_of[b]] += int(weight == 0.0) - int(before == 0.0)
     if not net.is_parked[b]:
         for x in range(b << net.tally[SHIFT], net.end_hop[b]):
             net.weight_on[net.of_hop[x]] += weight - before
