@@ -22,12 +22,16 @@ NOWHERE, IN_FLIGHT = -1, -2
 """Values of `bundle_of` for a flow that is in no bundle: not sending, or all sent and not yet received."""
 
 # Positions in Bundles.count: UNSORTED where `Uses` does not hold all bundles in their classes, STALE where it
-# does and no rates have been computed since.
-N_ACTIVE, N_FREE, DIRTY, N_ALLOCATIONS, N_EVENTS, N_STALE_BLOCKS, UNSORTED = range(7)
-STALE, N_REPAIRS, N_WHOLE, TOP, N_FREED, N_ADMISSIONS, N_CROWDED = range(7, 14)
+# does and no rates have been computed since; NEXT the slot from which a free one is looked for, round and
+# round the first ROOM ones.
+N_ACTIVE, NEXT, DIRTY, N_ALLOCATIONS, N_EVENTS, N_STALE_BLOCKS, UNSORTED = range(7)
+STALE, N_REPAIRS, N_WHOLE, TOP, N_FREED, N_ADMISSIONS, N_CROWDED, ROOM = range(7, 15)
 
 BLOCK: Final = 6
 """A block is 2^BLOCK slots, a region as many blocks."""
+
+_FEW = 64
+"""Slots that are in use from the beginning."""
 
 ALONE = -1
 """The group of a bundle that holds one flow with claims of its own and that no other flow may join."""
@@ -81,7 +85,6 @@ class Bundles(NamedTuple):
     root: ShortInts
     place: Ints
     active: Ints
-    free: Ints
     bundle_of: Ints
     tag: Floats
     child: Ints
@@ -155,7 +158,6 @@ def open_bundles(
         root=short(n, NO_FLOW),
         place=ints(n),
         active=ints(n),
-        free=np.arange(n - 1, -1, -1, dtype=np.int64),
         bundle_of=ints(n, NOWHERE),
         tag=np.zeros(n),
         child=ints(n, NO_FLOW),
@@ -178,13 +180,33 @@ def open_bundles(
         path_ptr=path_ptr,
         path_links=path_links,
         capacity=capacity,
-        count=ints(14),
+        count=ints(15),
         clock=np.zeros(1),
         queued=np.array([1 if queued else 0], np.int8),
         carried=open_carried(n, len(capacity)),
     )
-    bundles.count[N_FREE] = n
+    bundles.count[ROOM] = min(n, _FEW)
     return bundles
+
+
+@inner
+def take_slot(bun: Bundles) -> int:
+    """A free slot, behind the one that was taken last: what comes together lies together.
+
+    Of the slots gone round in at most half are taken, so that a free one is near; and they are not many more
+    than there were bundles at a time, so that they stay in the processor's caches.
+    """
+    room, b = bun.count[ROOM], bun.count[NEXT]
+    if 2 * bun.count[N_ACTIVE] >= room and room < len(bun.members):
+        b = room
+        room = min(2 * room, len(bun.members))
+        bun.count[ROOM] = room
+    if b >= room:
+        b = 0
+    while bun.members[b]:
+        b = b + 1 if b + 1 < room else 0
+    bun.count[NEXT] = b + 1
+    return int(b)
 
 
 @inner

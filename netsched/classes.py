@@ -59,17 +59,13 @@ def _sort(order: Ints, cls: Ints, s: Scratch) -> None:
 
 @inner
 def tidy_slots(bun: Bundles) -> None:
-    """Put active and free slots in ascending order: what is looked at together lies together then."""
-    n_active, n_free = 0, len(bun.free) - bun.count[TOP]
+    """Put active slots in ascending order: what is looked at together lies together then."""
+    n_active = 0
     for b in range(bun.count[TOP]):
         if bun.members[b]:
             bun.active[n_active] = b
             bun.place[b] = n_active
             n_active += 1
-    for b in range(bun.count[TOP] - 1, -1, -1):
-        if bun.members[b] == 0:
-            bun.free[n_free] = b
-            n_free += 1
 
 
 @inner

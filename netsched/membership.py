@@ -11,7 +11,6 @@ from netsched.bundles import (
     ALONE,
     DIRTY,
     N_ACTIVE,
-    N_FREE,
     NO_BUNDLE,
     NO_FLOW,
     NOWHERE,
@@ -22,6 +21,7 @@ from netsched.bundles import (
     catch_up,
     claim,
     meld,
+    take_slot,
 )
 from netsched.carry import drop, see_to
 from netsched.crossing import put_on_links, take_off_links
@@ -43,8 +43,7 @@ def _find(bun: Bundles, group: int, cls: int) -> int:
 
 @inner
 def _new_bundle(bun: Bundles, net: Uses, f: int) -> int:
-    bun.count[N_FREE] -= 1
-    b = bun.free[bun.count[N_FREE]]
+    b = take_slot(bun)
     if bun.alone[f]:
         bun.of_group[b] = ALONE
     else:
@@ -97,8 +96,6 @@ def close_bundle(bun: Bundles, net: Uses, b: int) -> None:
     bun.active[bun.place[b]] = last
     bun.place[last] = bun.place[b]
     put_due(bun, b, np.inf)
-    bun.free[bun.count[N_FREE]] = b
-    bun.count[N_FREE] += 1
     bun.count[DIRTY] = 1
 
 

@@ -98,26 +98,12 @@ def _take_uses(net: Uses, s: Scratch, k: int) -> int:
 
 
 @inner
-def _keep_below(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> int:
-    """Leave the bundles of class k below `floor` what they have; their number."""
-    n = 0
-    b = net.newest[k]
-    while b >= 0:
-        if bun.level[b] < floor and net.bottleneck[b] != NOTHING:
-            n += 1
-            s.done[b] = net.tally[STAMP]
-            for x in range(b << net.tally[SHIFT], net.end_hop[b]):
-                s.residual[net.of_hop[x]] -= bun.total[b]
-                s.weight[net.of_hop[x]] -= net.plain[b]
-        b = net.next_peer[b]
-    return n
-
-
-@inner
-def _give(bun: Bundles, net: Uses, s: Scratch, u: int, level: float, n_idle: int) -> tuple[int, int]:
+def _give(
+    bun: Bundles, net: Uses, s: Scratch, u: int, level: float, floor: float, n_idle: int
+) -> tuple[int, int]:
     """Give the open bundles on use u, which they fill, this level: how many they are, and are in `group`.
 
-    Those that get nothing are added to the `n_idle` of `group`.
+    Those that get nothing are added to the `n_idle` of `group`. Below `floor` they have that level already.
     """
     stamp, n = net.tally[STAMP], 0
     s.residual[u] -= level * s.weight[u]
@@ -134,11 +120,12 @@ def _give(bun: Bundles, net: Uses, s: Scratch, u: int, level: float, n_idle: int
                 if other != u:
                     s.residual[other] -= level * weight
                     s.weight[other] -= weight
-            put_rate(bun, b, level, weight)
-            hold(net, b, u)
-            if level <= 0.0:
-                s.group[n_idle] = b
-                n_idle += 1
+            if level >= floor or net.bottleneck[b] == NOTHING:
+                put_rate(bun, b, level, weight)
+                hold(net, b, u)
+                if level <= 0.0:
+                    s.group[n_idle] = b
+                    n_idle += 1
         x = net.after[x]
     return n, n_idle
 
@@ -150,8 +137,6 @@ def fill_plain(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> int
     heap, at_use = s.used, s.level
     n_used = _take_uses(net, s, k)
     left = net.size[k] - net.n_parked[k]
-    if floor > 0.0:
-        left -= _keep_below(bun, net, s, k, floor)
     for i in range(n_used):
         at_use[heap[i]] = _plain_level(s, heap[i])
     for i in range(n_used // 2 - 1, -1, -1):
@@ -161,7 +146,7 @@ def fill_plain(bun: Bundles, net: Uses, s: Scratch, k: int, floor: float) -> int
         u = heap[0]
         level = _plain_level(s, u)
         if level <= at_use[u]:
-            given, n_idle = _give(bun, net, s, u, at_use[u], n_idle)
+            given, n_idle = _give(bun, net, s, u, at_use[u], floor, n_idle)
             left -= given
             level = np.inf
         at_use[u] = level
