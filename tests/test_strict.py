@@ -271,15 +271,17 @@ def test_the_exported_commands_build_the_agent_s_own_queues(kind):
 
 @pytest.mark.root
 def test_every_class_is_sorted_into_its_band_over_both_families(kind):
-    with wire() as (left, _), open_netns(left.pid) as link:
+    with wire() as (left, right), open_netns(left.pid) as link:
         index = link.links()["left"]
         strict_ports.apply(link, index, strict.port(kind))
+        [peer] = json.loads(right.ip("-json", "link", "show", "right"))
         for family, address in ((socket.AF_INET, "10.9.0.2"), (socket.AF_INET6, "fd09::2")):
             level = (socket.IPPROTO_IP, socket.IP_TOS)
             if family == socket.AF_INET6:
                 level = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
+            # To ask for it may take a second, for which packets would wait above the queues.
+            left.ip("neigh", "replace", address, "lladdr", peer["address"], "dev", "left", "nud", "permanent")
             with within(left.pid, lambda f=family: socket.socket(f, socket.SOCK_DGRAM)) as sock:
-                sock.sendto(b"x", (address, 9))  # neighbours are found in class 0
                 for cls in range(8):
                     before = strict_ports.counters(link, index, 8).classes
                     sock.setsockopt(*level, marking.dscp_of(cls) << 2)

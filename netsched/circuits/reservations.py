@@ -13,9 +13,6 @@ from netsched.model import Floats, Ints
 SLACK = 1e-9
 """Of a reservation: so that rounding leaves no byte behind that would have to wait for a circuit again."""
 
-_SPARE = 2.0
-"""How far ahead to reserve, in times that the first coflow takes: it may take longer than it should."""
-
 _FIRST_ROOM = 16
 """Reservations that each port has room for at first."""
 
@@ -65,10 +62,9 @@ def book(
 ) -> tuple[Floats, Floats, Ints, Ints]:
     """Reserve for coflow after coflow, the rows cuts[c]:cuts[c + 1] of `rows` each; begins, ends and rows.
 
-    `up_in` (E, E): seconds until the circuit of a pair is up, inf where there is none. A pair is reserved for
-    the first coflow that has it: (E, E) the row of that, -1 for none, comes last. What begins `ahead` seconds
-    from now or later is left out, and so is what begins after twice the time that the first coflow takes:
-    when that ends, all is planned anew.
+    `up_in` (E, E): seconds until the circuit of a pair is up, inf where there is none. Of each pair (E, E)
+    the row of the first coflow that has it, -1 for none, comes last. What begins `ahead` seconds from now or
+    later is left out.
     """
     ports = len(up_in)
     begin, end = np.empty((2 * ports, _FIRST_ROOM)), np.empty((2 * ports, _FIRST_ROOM))
@@ -81,7 +77,7 @@ def book(
         for r in rows[cuts[c] : cuts[c + 1]]:
             if holder[src[r], dst[r]] < 0:
                 holder[src[r], dst[r]] = r
-                heapq.heappush(heap, (0.0, up_in[src[r], dst[r]] == np.inf, r, seconds[r]))
+            heapq.heappush(heap, (0.0, up_in[src[r], dst[r]] == np.inf, r, seconds[r]))
         while heap:
             t, fresh, r, need = heapq.heappop(heap)
             a, b = src[r], ports + dst[r]
@@ -105,6 +101,4 @@ def book(
             # What rounding leaves would be reserved for ever, where the clock cannot tell its ends apart.
             if left > max(SLACK * need, AT_ONCE):
                 heapq.heappush(heap, (until, True, r, left))
-        if c == 0 and ends:
-            ahead = min(ahead, _SPARE * max(ends))
     return np.array(begins), np.array(ends), np.array(made), holder
