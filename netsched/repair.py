@@ -57,7 +57,8 @@ def _join_from(bun: Bundles, net: Uses, s: Scratch, u: int, n: int) -> int:
     x = net.first_hop[u]
     while x >= 0:
         b, following = x >> net.tally[SHIFT], net.after[x]
-        if (over or net.bottleneck[b] == u) and not parks(bun, net, b):
+        # Who is in the group already stays among those to be filled, and is parked with what that finds.
+        if not s.inside[b] and (over or net.bottleneck[b] == u) and not parks(bun, net, b):
             n = _join(net, s, b, n)
         x = following
     return n

@@ -41,8 +41,7 @@ def untouched_level(bun: Bundles, net: Uses, k: int) -> float:
     floor = net.floor[k]
     b = net.seeds[k]
     while b >= 0 and floor > 0.0:
-        # One that has just been parked again gets nothing, and had nothing or has lowered the floor itself.
-        if net.seed[b] == CHANGED and not net.is_parked[b]:
+        if net.seed[b] == CHANGED:
             if bun.uncapped[b] == 0:
                 floor = min(floor, max(0.0, bun.cap_sum[b]) / weight_in(bun, b))
             x = b << net.tally[SHIFT]
