@@ -62,9 +62,9 @@ def book(
 ) -> tuple[Floats, Floats, Ints, Ints]:
     """Reserve for coflow after coflow, the rows cuts[c]:cuts[c + 1] of `rows` each; begins, ends and rows.
 
-    `up_in` (E, E): seconds until the circuit of a pair is up, inf where there is none. Of each pair (E, E)
-    the row of the first coflow that has it, -1 for none, comes last. What begins `ahead` seconds from now or
-    later is left out.
+    `up_in` (E, E): seconds until the circuit of a pair is up, inf where there is none. A pair is reserved for
+    the first coflow that has it: (E, E) the row of that, -1 for none, comes last. What begins `ahead` seconds
+    from now or later is left out.
     """
     ports = len(up_in)
     begin, end = np.empty((2 * ports, _FIRST_ROOM)), np.empty((2 * ports, _FIRST_ROOM))
@@ -77,7 +77,7 @@ def book(
         for r in rows[cuts[c] : cuts[c + 1]]:
             if holder[src[r], dst[r]] < 0:
                 holder[src[r], dst[r]] = r
-            heapq.heappush(heap, (0.0, up_in[src[r], dst[r]] == np.inf, r, seconds[r]))
+                heapq.heappush(heap, (0.0, up_in[src[r], dst[r]] == np.inf, r, seconds[r]))
         while heap:
             t, fresh, r, need = heapq.heappop(heap)
             a, b = src[r], ports + dst[r]

@@ -34,11 +34,11 @@ class Sunflow:
 
     A coflow's length is its most loaded port's. Inside a coflow no circuit is given up before it has carried
     what it was set up for, which alone is within twice the optimum. A later coflow gets what is free, its
-    circuits cut where an earlier one has reserved a port; gaps too short for the set-up stay empty. Over a
-    pair's circuit the flows of the first coflow that needs it go first: shared by classes with others it
-    would not carry in its time what it was reserved for. Made anew when a coflow comes or ends, when all that
-    was reserved is over, and after `ahead` seconds: reservations further ahead than that would mostly not
-    live to be used.
+    circuits cut where an earlier one has reserved a port; gaps too short for the set-up stay empty. A pair
+    of ends is reserved for the first coflow that needs it, whose flows go first over its circuit: shared by
+    classes with others it would not carry in its time what it was reserved for. Made anew when a coflow
+    comes or ends, when all that was reserved is over, and after `ahead` seconds: reservations further ahead
+    than that would mostly not live to be used.
 
     As in the released simulator, a coflow's bytes are known when it comes, and ports whose circuits do not
     change are not disturbed; on a circuit the first coflow in the order that has bytes has all of it.
@@ -104,7 +104,7 @@ def reserve(
 ) -> tuple[list[Reservation], Ints]:
     """Reservations that begin within `ahead` seconds for the rows (coflow, pair, seconds of a circuit).
 
-    With them (n, n) the first coflow that needs each pair, -1 for none.
+    With them (n, n) the coflow for which each pair is reserved, or would be further ahead, -1 for none.
 
     `present` are the pairs that have circuits, and the seconds until these are up: at time 0 that is all the
     set-up that they need.
