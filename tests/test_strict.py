@@ -333,9 +333,9 @@ def test_a_killed_agent_s_queues_are_taken_over_by_one_with_htb_and_cleaned_up(k
 
 @pytest.mark.root
 def test_an_urgent_packet_overtakes_what_waits(kind):
-    # A veth has no rate at which anything could wait: the queues hang below one.
+    # A veth has no rate at which anything could wait: the queues hang below one that a slow kernel fills.
     with wire() as (left, right):
-        left.run("tc", "qdisc", "add", "dev", "left", "root", "handle", "1:", "tbf", "rate", "2mbit",
+        left.run("tc", "qdisc", "add", "dev", "left", "root", "handle", "1:", "tbf", "rate", "100kbit",
                  "burst", "2000", "limit", "1000000")  # fmt: skip
         (_, _, _, *root), *others = export.tc("left", strict.port(kind))
         at = root.index("root")
