@@ -107,9 +107,21 @@ def tagged(tag: str) -> dict[int, set[str]]:
 
 
 def namespaces_in_use() -> set[str]:
-    """Every namespace that some process is in or that is mounted somewhere, as `lsns` finds them."""
-    done = lines("lsns", "--noheadings", "--raw", "--output", "TYPE,NS")
-    return {f"{kind}:[{number}]" for kind, number in (line.split() for line in done)}
+    """Every namespace that some process is in or that is mounted somewhere, as "net:[4026531840]".
+
+    Read here, since `lsns` fails when a process ends between its looks at it (seen with util-linux 2.38).
+    """
+    found = {
+        line.split(" ", 4)[3]
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if " - nsfs " in line
+    }
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            for kind in ("net", "mnt", "pid"):
+                with contextlib.suppress(OSError):
+                    found.add(str((process / "ns" / kind).readlink()))
+    return found
 
 
 # ------------------------------------------------------------------ a program to kill
