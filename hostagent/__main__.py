@@ -276,15 +276,18 @@ def _status(options: argparse.Namespace) -> int:
             if port["why"]:
                 print(f"  {port['why']}")
     healthy = all(not (p.get("error") or p["conflict"] or p["differences"]) for p in shown["interfaces"])
-    healthy &= not (shown["marks"] or {}).get("conflict")
+    marks = shown["marks"] or {}
+    healthy &= not (marks.get("conflict") or marks.get("error"))
     return 0 if healthy else 1
 
 
 def _about_marks(shown: dict[str, Any]) -> str:
     groups = ", ".join(f"{one['cgroup']} (class {one['class']})" for one in shown["cgroups"]) or "none"
     by = f" by {shown['level']}" if shown["level"] else ""
-    state = f": {shown['conflict']}" if shown["conflict"] else ""
-    return f"marked cgroups{by}: {groups}; connections marked by address: {shown['flows']}{state}"
+    wrong = shown["conflict"] or shown["error"]
+    absent = f"; not there now: {', '.join(shown['absent'])}" if shown["absent"] else ""
+    flows = f"connections marked by address: {shown['flows']}"
+    return f"marked cgroups{by}: {groups}{absent}; {flows}{f': {wrong}' if wrong else ''}"
 
 
 def _about_coordinator(shown: dict[str, Any]) -> str:

@@ -126,11 +126,11 @@ class Agent:
         while not self._stop:
             wake = min(*due, self._verbs.follower.due)
             server.serve(max(0.0, wake - time.monotonic()))
-            self._verbs.follower.turn()
+            _guarded(self._verbs.follower.turn)
             for at, (interval, act) in enumerate(every):
                 if time.monotonic() >= due[at]:
                     due[at] = time.monotonic() + interval
-                    act()
+                    _guarded(act)
 
     def _resync(self) -> None:
         begin = time.perf_counter()
@@ -191,6 +191,14 @@ class Agent:
     def _readyz(self) -> Page:
         wrong = self._verbs.status()["not_ready"]
         return Page(503, "\n".join([*wrong, ""])) if wrong else Page(200, "ok\n")
+
+
+def _guarded(act: Callable[[], None]) -> None:
+    """Do what came due. What goes wrong in it is logged and tried again when it comes due the next time."""
+    try:
+        act()
+    except Exception:
+        _LOG.exception("work that came due failed unexpectedly")
 
 
 @contextlib.contextmanager

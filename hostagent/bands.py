@@ -18,7 +18,7 @@ from hostagent.nft import NftError
 from hostagent.patience import Repairs
 from netsched import marking, ports
 from netsched.errors import CapabilityError, NetschedError
-from netsched.netlink import Netlink
+from netsched.netlink import Interface, Netlink
 from netsched.qdisc import QueueError
 
 if TYPE_CHECKING:
@@ -59,14 +59,18 @@ def script(names: Sequence[str], queues: int) -> str:
 
 @dataclass
 class Bands:
-    """The interfaces of a configuration that keep the kernel's queues. One table for all of them."""
+    """The interfaces of a configuration that keep the kernel's queues. One table for all of them.
+
+    conflict  why the table is no longer repaired
+    failing   why it could not be compared or repaired the last time; it is tried again
+    """
 
     names: Sequence[str]
-    indices: Sequence[int]
     queues: int
     link: Netlink
     why: Mapping[str, str] = field(default_factory=dict)
     conflict: str = ""
+    failing: str = ""
     repairs: Repairs = field(default_factory=Repairs)
     _loaded: str = ""
 
@@ -94,8 +98,7 @@ class Bands:
                 )
         if wrong:
             raise QueueError("\n".join(wrong))
-        indices = [links[name].index for name in names]
-        made = cls(names, indices, config.queues, link, settled.why)
+        made = cls(names, config.queues, link, settled.why)
         if names:
             made._check()
         return made
@@ -137,11 +140,15 @@ class Bands:
         if self.conflict:
             return
         try:
-            if not self.apply():
+            changes = self.apply()
+            self.failing = ""
+            if not changes:
                 return
         except NetschedError as error:
-            self.conflict = str(error)
-            _LOG.error("bands left alone", extra=logs.fields({"table": TABLE, "conflict": self.conflict}))
+            # nft may be away for the moment, as while its package is upgraded.
+            if str(error) != self.failing:
+                _LOG.error("bands not compared", extra=logs.fields({"table": TABLE, "error": str(error)}))
+            self.failing = str(error)
             return
         self.conflict = self.repairs.note()
         _LOG.warning("bands repaired", extra=logs.fields({"table": TABLE, "repairs": self.repairs.total}))
@@ -161,14 +168,14 @@ class Bands:
     def status(self) -> list[dict[str, Any]]:
         if not self.names:
             return []
-        there = nft.listed(TABLE)
+        error, wrong = self.failing, dict[str, list[str]]()
+        try:
+            links, table = self.link.interfaces(), nft.listed(TABLE)
+            wrong = {name: self._differences(name, links, table) for name in self.names}
+        except NetschedError as failure:
+            error = str(failure)
         shown = []
-        for name, index in zip(self.names, self.indices, strict=True):
-            wrong = (
-                [] if there and there == self._loaded else [f"nft table inet {TABLE} is not as it was set"]
-            )
-            other = ports.kinds(self.link, index) - _KINDS
-            wrong += [f"its queues are {', '.join(sorted(other))}"] if other else []
+        for name in self.names:
             shown.append(
                 {
                     "interface": name,
@@ -179,10 +186,19 @@ class Bands:
                     "bands": [band_of(cls, self.queues) for cls in range(self.queues)],
                     "conflict": self.conflict,
                     "repairs": self.repairs.total,
-                    "differences": wrong,
+                    "differences": wrong.get(name, []),
                 }
+                | ({"error": error} if error else {})
             )
         return shown
+
+    def _differences(self, name: str, links: Mapping[str, Interface], table: str) -> list[str]:
+        wrong = [] if table and table == self._loaded else [f"nft table inet {TABLE} is not as it was set"]
+        if name not in links:
+            # The rules go by the name, so that they take it up by themselves when it is there again.
+            return [*wrong, "no interface has this name now"]
+        other = ports.kinds(self.link, links[name].index) - _KINDS
+        return [*wrong, *([f"its queues are {', '.join(sorted(other))}"] if other else [])]
 
 
 def _passed(why: str) -> str:

@@ -49,7 +49,11 @@ class Closer:
         """Do something that may take long, on a user's account."""
         with self._lock:
             self._under_way[uid] += 1
-        threading.Thread(target=self._work, args=(work, uid), name="closer", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, args=(work, uid), name="closer", daemon=True).start()
+        except RuntimeError:
+            # No thread to be had (RLIMIT_NPROC, pids.max): late is better than never.
+            self._work(work, uid)
 
     def _work(self, work: Callable[[], None], uid: int) -> None:
         try:

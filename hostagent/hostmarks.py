@@ -32,8 +32,9 @@ _HOLD: Final = 4
 class HostMarks:
     """The marks of one agent. `groups` are the configuration's, `level` is the one that marks them.
 
-    `why`: reason, by level, why it was not taken. `conflict`: why the table is no longer repaired. `adopted`:
-    the living connections that a dead agent had marked by address, with their classes.
+    `why`: reason, by level, why it was not taken. `conflict`: why the table is no longer repaired. `failing`:
+    what could not be done the last time, and is tried again. `adopted`: the living connections that a dead
+    agent had marked by address, with their classes.
     """
 
     config: Config
@@ -42,6 +43,7 @@ class HostMarks:
     table: NftMarks | None = None
     why: dict[str, str] = field(default_factory=dict)
     conflict: str = ""
+    failing: str = ""
     repairs: Repairs = field(default_factory=Repairs)
     adopted: list[tuple[sockdiag.Found, int]] = field(default_factory=list)
     _links: dict[Cgroup, int] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class HostMarks:
                 changes += self._attach()
             except CapabilityError as error:
                 # The program is good, but the group does not take it: the level below may work.
+                self._detach()
                 at = self.config.ladder.index(ladder.CGROUP_BPF)
                 self.why[ladder.CGROUP_BPF] = str(error)
                 self._choose(self.config.ladder[at + 1 :])
@@ -117,12 +120,8 @@ class HostMarks:
 
     def _attach(self) -> int:
         missing = [(group, cls) for group, cls in self.groups if group not in self._links]
-        try:
-            for group, cls in missing:
-                self._links[group] = bpf.attach(group, marking.dscp_of(cls, self.config.queues))
-        except NetschedError:
-            self._detach()
-            raise
+        for group, cls in missing:
+            self._links[group] = bpf.attach(group, marking.dscp_of(cls, self.config.queues))
         return len(missing)
 
     def _detach(self) -> None:
@@ -132,15 +131,17 @@ class HostMarks:
 
     def watch(self) -> None:
         """Follow groups that were made anew, and repair the table unless somebody keeps changing it."""
-        self._follow()
-        if self.table is None or self.conflict:
-            return
         try:
-            if not self.table.load():
-                return
+            self._follow()
+            changes = 0 if self.table is None or self.conflict else self.table.load()
         except NetschedError as error:
-            self.conflict = str(error)
-            _LOG.error("marks left alone", extra=logs.fields({"table": TABLE, "conflict": self.conflict}))
+            # A group may just have ended, nft may be away while its package is upgraded.
+            if str(error) != self.failing:
+                _LOG.error("marks not compared", extra=logs.fields({"table": TABLE, "error": str(error)}))
+            self.failing = str(error)
+            return
+        self.failing = ""
+        if not changes:
             return
         self.conflict = self.repairs.note()
         _LOG.warning("marks repaired", extra=logs.fields({"table": TABLE, "repairs": self.repairs.total}))
@@ -148,23 +149,18 @@ class HostMarks:
     def _follow(self) -> None:
         """A group that was deleted and made again has another number, which no rule knows yet."""
         now = []
-        for group, number in self.groups:
+        for one in self.config.cgroups:
             with contextlib.suppress(NetschedError):
-                now.append((cgroups.find(group.name), number))
-        if tuple(now) == self.groups or not now:
-            return
-        kept = {group for group, _ in now}
-        for gone in [group for group in self._links if group not in kept]:
-            os.close(self._links.pop(gone))
-        self.groups = tuple(now)
-        try:
-            if self.level == ladder.CGROUP_BPF:
-                self._attach()
-            elif self.table is not None:
+                now.append((cgroups.find(one.path), self.config.number_of(one.cls)))
+        if tuple(now) != self.groups:
+            kept = {group for group, _ in now}
+            for gone in [group for group in self._links if group not in kept]:
+                os.close(self._links.pop(gone))
+            self.groups = tuple(now)
+            if self.table is not None and self.level == ladder.NFT_CGROUP:
                 self.table.regroup(self.groups)
-        except NetschedError as error:
-            self.conflict = str(error)
-            _LOG.error("marks of cgroups failed", extra=logs.fields({"error": str(error)}))
+        if self.level == ladder.CGROUP_BPF:
+            self._attach()
 
     def renew(self, alive: set[int]) -> None:
         """Keep the entries of these living connections (by cookie), drop the others'."""
@@ -224,7 +220,10 @@ class HostMarks:
     def status(self) -> dict[str, Any]:
         groups = [{"cgroup": group.name, "class": number} for group, number in self.groups]
         flows = 0 if self.table is None else len(self.table)
-        return {"level": self.level, "cgroups": groups, "flows": flows, "conflict": self.conflict}
+        there = {group.name for group, _ in self.groups}
+        absent = [one.path for one in self.config.cgroups if one.path not in there]
+        shown = {"level": self.level, "cgroups": groups, "absent": absent, "flows": flows}
+        return shown | {"conflict": self.conflict, "error": self.failing}
 
 
 def _numbers_below(group: Cgroup) -> set[int]:

@@ -7,6 +7,7 @@ must answer jobs meanwhile. A page is a few kilobytes, a request is a line, and 
 from __future__ import annotations
 
 import contextlib
+import logging
 import selectors
 import socket
 import time
@@ -17,6 +18,7 @@ from typing import Final
 from hostagent.server import Server
 from netsched.errors import NetschedError
 
+_LOG: Final = logging.getLogger(__name__)
 _MAX_REQUEST: Final = 8192
 _MAX_CLIENTS: Final = 32
 _DEADLINE_S: Final = 5.0
@@ -26,6 +28,7 @@ _REASONS: Final = {
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
     503: "Service Unavailable",
 }
 
@@ -119,7 +122,12 @@ class Http:
         make = self._pages.get(line[1].partition("?")[0])
         if make is None:
             return Page(404, f"the pages are {', '.join(self._pages)}\n")
-        return make()
+        try:
+            return make()
+        except Exception:
+            # Any user of the host may ask: no question may end the agent of everybody's jobs.
+            _LOG.exception("page failed unexpectedly")
+            return Page(500, "the agent failed at this page; its log says why\n")
 
     def _send(self, sock: socket.socket, page: Page, *, head_only: bool = False) -> None:
         body = page.body.encode()

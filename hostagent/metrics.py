@@ -163,11 +163,15 @@ def _ports(interfaces: list[dict[str, Any]]) -> list[Family]:
         found = [("", (("interface", p["interface"]),), float(p[key])) for p in interfaces if key in p]
         return Family(name, kind, about, tuple(found))
 
-    ports = [p | {"left": bool(p["conflict"]), "differs": len(p.get("differences", ()))} for p in interfaces]
+    ports = [
+        p | {"left": bool(p["conflict"]), "failed": "error" in p, "differs": len(p.get("differences", ()))}
+        for p in interfaces
+    ]
     interfaces = ports
     made = [
         each("port_rate_bytes_per_second", "gauge", "Rate of the port.", "rate_bytes_per_second"),
         each("port_conflict", "gauge", "1 if the port is left to somebody else.", "left"),
+        each("port_error", "gauge", "1 if the port could not be compared or repaired.", "failed"),
         each("port_differences", "gauge", "Objects that are not as they should be (at most 4).", "differs"),
         each("port_repairs_total", "counter", "Repairs of the port.", "repairs"),
         each("port_direct_packets_total", "counter", "Packets that bypassed every class.", "direct_packets"),

@@ -102,14 +102,23 @@ class Server:
     def serve(self, timeout: float) -> None:
         """Answer what comes within `timeout` seconds of nothing coming; returns after each round."""
         for key, _ in self._poll.select(self._wake_the_rested(timeout)):
-            if key.fileobj is self._wake_read:
-                self._wake_read.recv(4096)
-            elif key.fileobj is self._listener:
-                self._accept()
-            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self.connections:
-                self._one_packet(self.connections[key.fileobj])
-            elif key.data is not None and key.fd in self._poll.get_map():
-                key.data()
+            try:
+                self._one_event(key)
+            except Exception:
+                # Whatever one visitor brings about, the others are served.
+                _LOG.exception("an event failed unexpectedly")
+                if isinstance(key.fileobj, socket.socket) and key.fileobj in self.connections:
+                    self._drop(self.connections[key.fileobj], unread=True)
+
+    def _one_event(self, key: selectors.SelectorKey) -> None:
+        if key.fileobj is self._wake_read:
+            self._wake_read.recv(4096)
+        elif key.fileobj is self._listener:
+            self._accept()
+        elif isinstance(key.fileobj, socket.socket) and key.fileobj in self.connections:
+            self._one_packet(self.connections[key.fileobj])
+        elif key.data is not None and key.fd in self._poll.get_map():
+            key.data()
 
     def _rest(self, sock: socket.socket, seconds: float) -> None:
         """Do not look at a socket for a while: what comes meanwhile waits in its own buffer."""

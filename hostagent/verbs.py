@@ -261,8 +261,8 @@ class Verbs:
             reason = port.get("error") or port["conflict"] or "; ".join(port["differences"])
             if reason:
                 wrong.append(f"{port['interface']}: {reason}")
-        if self.host is not None and self.host.conflict:
-            wrong.append(f"marks: {self.host.conflict}")
+        if self.host is not None and (self.host.conflict or self.host.failing):
+            wrong.append(f"marks: {self.host.conflict or self.host.failing}")
         return wrong
 
 

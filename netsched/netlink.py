@@ -194,6 +194,9 @@ class Netlink:
                 data = self._sock.recv(1 << 18)
             except TimeoutError:
                 raise NetlinkError(errno.ETIMEDOUT, f"no answer within {_TIMEOUT_S:.0f} s") from None
+            except OSError as error:
+                # ENOBUFS: answers were lost. Whoever asked may ask again; it is no end of the program.
+                raise NetlinkError(error.errno or errno.EIO, "the answer was lost") from None
             at = 0
             while at + _HEADER.size <= len(data):
                 length, kind, flags, answered, _ = _HEADER.unpack_from(data, at)
