@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from netsched.model import (
     Control,
     Event,
     Fault,
+    Floats,
     Ints,
     Outcome,
     Policy,
@@ -28,7 +30,7 @@ from netsched.model import (
     Workload,
 )
 from netsched.reports import reports_for
-from netsched.routes import Routes
+from netsched.routes import Routes, gather
 from netsched.running import Run, active_flows, due, open_run, parcels_under_way, sent
 
 _SLICE = 20_000
@@ -67,6 +69,49 @@ def simulate(
         if progress is not None:
             progress(books.standing(run.ledger, run.now))
     return _outcome(run, time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class Glance:
+    """A run at one moment.
+
+    flows       those with bytes to send and a way, whatever their plan says: who must wait for a circuit has
+                none. That of the i-th are the links `links[indptr[i]:indptr[i + 1]]`
+    link_bytes  payload carried so far, per link
+    decisions   made so far, those about circuits included
+    """
+
+    flows: Ints
+    indptr: Ints
+    links: Ints
+    link_bytes: Floats
+    decisions: int
+
+
+def glances(
+    workload: Workload,
+    fabric: Fabric,
+    policy: Policy,
+    moments: Sequence[float],
+    *,
+    queues: int | None,
+    transport: Transport,
+    circuits: Circuits | None = None,
+) -> Iterator[Glance]:
+    """Run as `simulate` does, with a coordinator that costs nothing, and look at `moments` (s, ascending)."""
+    run = open_run(workload, fabric, policy, queues, transport, Control(), circuits, ())
+    look_ahead(run)
+    for moment in moments:
+        while _step(run, moment):
+            pass
+        flows, _ = active_flows(run)
+        bundles.settle_left(run.bundles, np.append(flows, parcels_under_way(run)))
+        if run.light is not None:
+            flows = flows[~run.light.held[flows]]
+        bun = run.bundles
+        indptr, links = gather(bun.path_ptr, bun.path_links, bun.path_of_flow[flows])
+        about_circuits = 0 if run.light is None else run.light.decisions
+        yield Glance(flows.copy(), indptr, links, _carried(run), run.decisions + about_circuits)
 
 
 def _step(run: Run, horizon: float) -> bool:
@@ -141,21 +186,26 @@ def _classes(run: Run) -> Ints:
     return np.where(sends, given, unmarked_class(run.fixed.queues))
 
 
+def _carried(run: Run) -> Floats:
+    """Bytes that each link has carried. All flows and parcels under way must be settled."""
+    routes: Routes = run.fixed.routes
+    link_bytes = np.zeros(len(run.fabric.capacity))
+    hops = np.diff(routes.indptr)
+    np.add.at(link_bytes, routes.links[: routes.indptr[-1]], np.repeat(run.bundles.path_bytes, hops))
+    return link_bytes
+
+
 def _outcome(run: Run, wall: float) -> Outcome:
     led, bun = run.ledger, run.bundles
     n = run.fixed.workload.n_flows
     bundles.settle_left(bun, np.append(books.sweep(led), parcels_under_way(run)))
-    routes: Routes = run.fixed.routes
-    link_bytes = np.zeros(len(run.fabric.capacity))
-    hops = np.diff(routes.indptr)
-    np.add.at(link_bytes, routes.links[: routes.indptr[-1]], np.repeat(bun.path_bytes, hops))
     return Outcome(
         flow_release=led.start[:n],
         flow_finish=led.finish[:n],
         flow_class=_classes(run),
         task_start=led.start[n:],
         task_finish=led.finish[n:],
-        link_bytes=link_bytes,
+        link_bytes=_carried(run),
         simulated_s=run.now,
         wall_s=wall,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

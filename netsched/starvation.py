@@ -13,7 +13,8 @@ from typing import Final, Literal
 import numpy as np
 
 from netsched.fabric import Fabric
-from netsched.model import Control, Ints, Policy, TaskKind, Transport, Workload
+from netsched.model import Circuits, Control, Ints, Policy, TaskKind, Transport, Workload
+from netsched.optics import optics_of
 from netsched.simulate import simulate
 from netsched.workloads.builder import Node, WorkloadBuilder
 
@@ -67,17 +68,27 @@ STREAMS: Final = (
 )
 
 
-def starved(policy: Policy, fabric: Fabric, queues: int | None) -> tuple[Stream, ...]:
+def starved(
+    policy: Policy, fabric: Fabric, queues: int | None, circuits: Circuits | None = None
+) -> tuple[Stream, ...]:
     """The streams beside which a coflow does not end under this policy, as long as they last.
 
     Each lasts at least three times as long as the coflow takes where all flows share. `fabric`: 2 hosts or
-    more.
+    more. With `circuits`, which must join each end to the next and keep it so, all cross such a circuit.
     """
-    return tuple(stream for stream in STREAMS if not _ends(stream, policy, fabric, queues))
+    pair = _pair(fabric) if circuits is None else _lit_pair(fabric)
+    return tuple(stream for stream in STREAMS if not _ends(stream, policy, fabric, queues, pair, circuits))
 
 
-def _ends(stream: Stream, policy: Policy, fabric: Fabric, queues: int | None) -> bool:
-    src, dst, rate = _pair(fabric)
+def _ends(
+    stream: Stream,
+    policy: Policy,
+    fabric: Fabric,
+    queues: int | None,
+    pair: tuple[int, int, float],
+    circuits: Circuits | None,
+) -> bool:
+    src, dst, rate = pair
     gap = stream.others.bytes / rate
     waves = _waves(stream)
     workload, victim = _workload(stream, len(fabric.hosts), (src, dst), gap, waves)
@@ -89,6 +100,7 @@ def _ends(stream: Stream, policy: Policy, fabric: Fabric, queues: int | None) ->
         transport=Transport(),
         control=Control(),
         horizon=waves * gap + float(fabric.delay.sum()),
+        circuits=circuits,
     )
     return not np.isnan(outcome.flow_finish[victim]).any()
 
@@ -98,6 +110,19 @@ def _pair(fabric: Fabric) -> tuple[int, int, float]:
     paths = {dst: fabric.path(0, dst, 0) for dst in range(1, len(fabric.hosts))}
     dst = min(paths, key=lambda each: len(paths[each]))
     return 0, dst, float(fabric.capacity[paths[dst]].min())
+
+
+def _lit_pair(fabric: Fabric) -> tuple[int, int, float]:
+    """Host 0, a host behind the end after its own, and the bytes/s of the circuit between them."""
+    optics = optics_of(fabric)
+    assert optics is not None  # noqa: S101 # who asks for circuits has optical switches
+    here = int(optics.end_of_host[0])
+    mates = np.flatnonzero(optics.rate[:, here] > 0)
+    behind = np.flatnonzero(optics.rate[mates[0]] > 0).tolist()
+    following = behind[(behind.index(here) + 1) % len(behind)]
+    dst = int(np.flatnonzero(optics.end_of_host == following)[0])
+    links = optics.circuit(0, dst, ((int(mates[0]), here, following),))
+    return 0, dst, float(fabric.capacity[links].min())
 
 
 def _waves(stream: Stream) -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from netsched.circuits.static import StaticRing
+from netsched.conservation import wasted
 from netsched.control import decide, steers
 from netsched.errors import PolicyError
 from netsched.fabric import Fabric
@@ -37,7 +39,7 @@ from netsched.model import (
     View,
     Workload,
 )
-from netsched.routes import gather, route
+from netsched.routes import gather
 from netsched.shape_check import check_reshape
 from netsched.simulate import simulate
 from netsched.starvation import starved
@@ -56,8 +58,8 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0) -> None:
     A plan has one good value per flow, also for no flow at all and for some of them; the same view gives the
     same plan, whatever was asked before and to an equal policy, and draws no random number; the view is left
     as it was; a local plan of a flow is that flow's alone; sizes hidden from a policy make no difference to
-    it; all flows of a finite workload end. Just after a flow was released, each flow with bytes to send
-    crosses a full link, unless the policy says in `idles` why not. A coflow ends while others keep coming,
+    it; all flows of a finite workload end. At moments spread over a run each flow with bytes to send crosses
+    a full link, unless the policy says in `idles` why not. A coflow ends while others keep coming,
     unless it says in `starves` whom it keeps waiting and why.
     A `reshape` has one answer to one question, and one that can be carried (`netsched.shape_check`).
     All this with as many classes as the policy wants, with as many as ports have, and with too few.
@@ -77,10 +79,7 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0) -> None:
             transport = Transport(connections)
             outcome = _run(policy, workload, fabric, queues, transport, Control())
             if not declared(policy, "idles"):
-                given = _on_given_paths(policy)
-                if given is not policy:
-                    outcome = _run(given, workload, fabric, queues, transport, Control())
-                _check_busy(given, workload, fabric, queues, transport, outcome)
+                _check_busy(policy, workload, fabric, queues, transport, outcome)
             late = Control(delay=0.05, period=0.2, report_period=0.15, report_delay=0.1)
             _run(policy, workload, fabric, queues, transport, late)
     if not declared(policy, "starves"):
@@ -91,13 +90,20 @@ def check_under_circuits(policy: Policy, fabric: Fabric, circuits: Circuits, *, 
     """Hold a policy to the same on `fabric` while `circuits` schedules its optical switches, with 8 classes.
 
     Its plans as in `check_policy`, on the ways that flows have as circuits come and go, and all flows of a
-    finite workload end. Whether links are busy and whom it starves is seen without circuits. Raises
+    finite workload end. Who need not wait for a circuit crosses a full link, unless the policy says why not
+    in `idles`; and over a circuit that stays nobody starves, unless it says who in `starves`. Raises
     PolicyError.
     """
     rng, queues = np.random.default_rng(seed), _QUEUES[1]
     workload = sample_workload(rng, fabric)
     _check_plans(policy, _views(policy, workload, fabric, queues, circuits), rng)
-    _run(policy, workload, fabric, queues, Transport(), Control(), circuits)
+    for connections in Connections:
+        transport = Transport(connections)
+        outcome = _run(policy, workload, fabric, queues, transport, Control(), circuits)
+        if not declared(policy, "idles"):
+            _check_busy(policy, workload, fabric, queues, transport, outcome, circuits)
+    if not declared(policy, "starves"):
+        _check_starvation(policy, fabric, (queues,), StaticRing())
 
 
 def declared(policy: Policy, name: str) -> str:
@@ -332,42 +338,30 @@ def _check_busy(
     queues: int | None,
     transport: Transport,
     outcome: Outcome,
+    circuits: Circuits | None = None,
 ) -> None:
-    """From some releases half-way to what happens next, every flow with bytes to send crosses a full link."""
-    routes = route(workload, fabric, transport)
-    indptr, links = routes.of_flows(np.arange(workload.n_flows))
-    sent = outcome.flow_finish - routes.latency
-    happens = np.unique(
-        np.concatenate([outcome.flow_release, sent, outcome.flow_finish, outcome.task_finish])
-    )
-    gap = np.diff(happens)
-    starts = np.flatnonzero(np.isin(happens[:-1], outcome.flow_release) & (gap > 1e-3 * happens[:-1]))
-    for i in starts[:: max(1, len(starts) // 3)].tolist():
-        begin, end = float(happens[i]), float(happens[i] + 0.5 * gap[i])
-        first, last = (
-            simulate(
-                workload, fabric, policy, queues=queues, transport=transport, control=Control(), horizon=t
-            )
-            for t in (begin, end)
+    given = _on_given_paths(policy)
+    if given is not policy and circuits is None:
+        outcome = _run(given, workload, fabric, queues, transport, Control())
+    found, _ = wasted(given, workload, fabric, queues, transport, outcome, circuits)
+    if found is not None:
+        raise PolicyError(
+            f"policy {policy.name}: after {found.at:.6g} s flow {found.flow} could have more, because no "
+            "link of its path is full; give it what is left, or say in `idles: ClassVar[str]` why not"
         )
-        if last.decisions != first.decisions:
-            continue  # A review in between may have filled another link.
-        full = last.link_bytes - first.link_bytes >= fabric.capacity * (end - begin) * (1 - 1e-6)
-        for flow in np.flatnonzero((outcome.flow_release <= begin) & (sent > end)).tolist():
-            if not full[links[indptr[flow] : indptr[flow + 1]]].any():
-                raise PolicyError(
-                    f"policy {policy.name}: after {begin:.6g} s flow {flow} could have more, because no link "
-                    "of its path is full; give it what is left, or say in "
-                    "`idles: ClassVar[str]` why not"
-                )
 
 
 # ------------------------------------------------------------------ streams that never end
 
 
-def _check_starvation(policy: Policy, fabric: Fabric) -> None:
-    for queues in _QUEUES[:2]:
-        beside = starved(policy, fabric, queues)
+def _check_starvation(
+    policy: Policy,
+    fabric: Fabric,
+    asked: Sequence[int | None] = _QUEUES[:2],
+    circuits: Circuits | None = None,
+) -> None:
+    for queues in asked:
+        beside = starved(policy, fabric, queues, circuits)
         if beside:
             classes = "as many classes as ranks" if queues is None else f"{queues} classes"
             raise PolicyError(

@@ -9,12 +9,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from result_cases import star
-from sim_cases import GlobalTable, Odd, Table
+from sim_cases import GlobalTable, Odd, Table, run
 
+from netsched.circuits.helios import Helios
+from netsched.conservation import wasted
 from netsched.errors import PolicyError
-from netsched.model import Event, Plan, View
+from netsched.fabrics import build
+from netsched.model import Event, Plan, Spec, Transport, View
 from netsched.policies.fair import Fair
-from netsched.testing import check_policy
+from netsched.testing import check_policy, check_under_circuits, sample_workload
 
 
 @dataclass(frozen=True)
@@ -192,3 +195,52 @@ def test_a_policy_that_paces_on_purpose_can_be_checked_too():
 @pytest.mark.parametrize("policy", [Table(), GlobalTable()])
 def test_the_tables_of_our_own_tests_keep_the_contract(policy):
     check_policy(policy, star(5, 1e8))
+
+
+HYBRID = build(
+    Spec("hybrid", {"racks": 3, "hosts_per_rack": 2, "host_rate": "1Gbit/s", "reconfiguration": "10ms"})
+)[1]
+
+
+@dataclass(frozen=True)
+class Hesitant(Broken):
+    """Uses packet switches as it should, and circuits hardly."""
+
+    def __call__(self, view: View) -> Plan:
+        optical = np.array([link in CIRCUIT_LINKS for link in view.flows.links], bool)
+        lit = np.add.reduceat(optical, view.flows.indptr[:-1]) > 0 if len(view.flows) else optical
+        return replace(super().__call__(view), rate=np.where(lit, view.capacity.min() / 8, math.inf))
+
+
+OCS = HYBRID.kinds.index("ocs")
+CIRCUIT_LINKS = set(np.flatnonzero((HYBRID.link_src == OCS) | (HYBRID.link_dst == OCS)).tolist())
+
+
+def test_the_checker_sees_who_wastes_a_circuit():
+    check_policy(Hesitant(), star(6, 1e8))
+    with pytest.raises(PolicyError, match=r"flow \d+ could have more, because no link of its path is full"):
+        check_under_circuits(Hesitant(), HYBRID, Helios(slot=0.2))
+
+
+@dataclass(frozen=True)
+class Senior(Broken):
+    """Older jobs first, without saying so."""
+
+    events: ClassVar[Event] = Event.FLOW_RELEASED
+
+    def __call__(self, view: View) -> Plan:
+        return replace(super().__call__(view), rank=view.jobs.id[view.coflows.job[view.flows.coflow]])
+
+
+def test_the_checker_sees_who_starves_over_a_circuit():
+    with pytest.raises(PolicyError, match=r"a coflow does not end as long as .* keep coming"):
+        check_under_circuits(Senior(), HYBRID, Helios(slot=0.2))
+
+
+@pytest.mark.parametrize("circuits", [None, Helios(slot=0.2)], ids=["packets", "circuits"])
+def test_nearly_every_moment_that_is_looked_at_is_one_in_which_nothing_happens(circuits):
+    # Of 24: else the check would pass because it looks away.
+    workload = sample_workload(np.random.default_rng(0), HYBRID)
+    outcome = run(workload, HYBRID, Fair(), queues=8, circuits=circuits)
+    assert wasted(Fair(), workload, HYBRID, 8, Transport(), outcome, circuits)[0] is None
+    assert wasted(Fair(), workload, HYBRID, 8, Transport(), outcome, circuits)[1] >= 20
