@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from netsched.model import Bools, CircuitPlan, Floats, Ints
+from netsched.model import Bools, CircuitPlan, Event, Floats, Ints
 from netsched.optics import Optics
 
 _SAME_TIME = 1e-12
@@ -56,13 +56,18 @@ class CrossConnect:
         kept = [step for step in self.steps if step[0] < at]
         self.steps = kept + list(zip(begins.tolist(), plan.out, strict=True))
 
-    def fail(self, down: Bools, capacity: Floats, now: float) -> None:
-        """Let these links of the fabric be down, and all have these bytes/s, from `now` on."""
+    def fail(self, down: Bools, capacity: Floats, now: float) -> Event:
+        """Let these links of the fabric be down, and all have these bytes/s, from `now` on.
+
+        What has happened by that: nothing to ports whose links are as they were.
+        """
         self._pass(now)
         optics = self.optics
-        has = optics.up >= 0
+        has, before = optics.up >= 0, (self.broken, optics.rate.copy())
         self.broken = has & (down[optics.up] | down[optics.down])
         optics.rate[:] = np.where(has, np.minimum(capacity[optics.up], capacity[optics.down]), 0.0)
+        same = np.array_equal(before[0], self.broken) and np.array_equal(before[1], optics.rate)
+        return Event.NONE if same else Event.PORTS_CHANGED
 
     def due(self) -> float:
         """When a circuit changes next, as far as is known; inf for never."""

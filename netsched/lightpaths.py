@@ -224,7 +224,7 @@ class LightPaths:
     def _fail(self, ledger: Ledger, bun: Bundles, old: Ints, now: float) -> Bundles:
         """Let happen what fails or comes back now: links of packet paths, optical ports, hosts."""
         links = self.outages.happen(ledger, bun, now)
-        self.cross.fail(self.outages.down, bun.capacity, now)
+        self.cadence.note(self.cross.fail(self.outages.down, bun.capacity, now))
         if len(links):
             before, cut = self.packets, self.cut
             bun, self.packets, self.packet_latency, self.cut = self.outages.ways(bun, self.table)

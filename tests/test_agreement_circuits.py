@@ -56,6 +56,11 @@ OPTICAL = {
     "a lost circuit": [{"link": ["tor2", "ocs1"], "at": "200ms", "until": "1s"}],
 }
 """One end's cable: the circuits to it and from it are lost."""
+TURNS = [
+    SENT[0],
+    {"kind": "incast", "name": "two", "senders": ["h2"], "receiver": "h5", "size": "200MB"},
+]
+"""From rack 1 to rack 2 and to rack 3, over one circuit after the other."""
 AROUND = [SENT[0], {"kind": "incast", "name": "two", "senders": ["h4"], "receiver": "h1", "size": "125MB"}]
 """On a ring of circuits: from rack 1 to 2 over one of them, and from 2 to 1 over two."""
 LEAVES = {"kind": "leaf_spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 2} | {
@@ -94,6 +99,33 @@ def test_faults_cost_the_same_time_on_both_engines(name, tmp_path):
     if name in OPTICAL:
         failed = [each["mechanisms"]["circuit_failed_s"] for each in (simulated, measured)]
         assert failed == pytest.approx([2 * 0.8, 2 * 0.8], rel=0.05)
+
+
+@pytest.mark.root
+def test_a_port_that_fails_has_sunflow_asked_on_both_engines(tmp_path):
+    """A second, and 1.6: the first coflow's port fails at 0.3 s, and the other goes until it is back at 1 s.
+
+    At 125 MB/s 35 MB have gone when the port fails, so that 90 MB are left at 1 s and go before the other
+    coflow's 115 of 200. Circuits take 20 ms: they end at 1.02 + 0.72 and at 1.76 + 0.92 s, and a little later
+    since each decision takes effect 5 ms after its event.
+    """
+    described = {
+        "name": "port",
+        "fabric": RACKS | {"circuit_rate": "1Gbit/s"},
+        "workload": TURNS,
+        "policies": ["fair"],
+        "circuits": [{"sunflow": {"ahead": "10s"}}],
+        "transport": {"connections": "per-pair"},
+        "emulation": {"scale": 0.02},
+        "faults": [{"link": ["tor2", "ocs1"], "at": "300ms", "until": "1s"}],
+    }
+    simulated = runs(described, "sim", "fair", tmp_path / "sim")
+    assert mean_stage_s(simulated) == pytest.approx((1.74 + 2.68) / 2, rel=0.01)
+    measured = emulated(described, "fair", tmp_path / "mininet")
+    assert mean_stage_s(measured) == pytest.approx((1.74 + 2.68) / 2, rel=MOST_APART)
+    for each in (simulated, measured):
+        assert each["mechanisms"]["circuit_decisions"] == 4
+        assert each["mechanisms"]["circuit_failed_s"] < 0.1
 
 
 @pytest.mark.root

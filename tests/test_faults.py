@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from circuit_cases import Script
 from sim_cases import PER_FLOW, PER_PAIR, Case, chain, run
 
+from netsched.circuits.sunflow import Sunflow
 from netsched.errors import PolicyError, ScenarioError
 from netsched.fabrics import build
 from netsched.faults import FaultEntry, check, in_order
-from netsched.model import Fault, Spec
+from netsched.model import CircuitPlan, Event, Fault, Spec
 from netsched.policies.fair import Fair
 from netsched.policies.sebf import Sebf
 from netsched.runner import run as run_scenario
@@ -133,6 +136,61 @@ def test_a_circuit_whose_port_fails_is_lost_until_it_comes_back():
     packets = run(flow(hosts=6), fabric, Fair(), circuits=Script(script.steps), faults=faults)
     # In MB: 0.05 by packets, 0.4 by circuit, 0.25 by packets, the rest by circuit again.
     assert packets.flow_finish[0] == pytest.approx(1.0 + (2 - 0.05 - 0.4 - 0.25))
+
+
+def test_sunflow_is_asked_when_a_port_fails_and_when_it_is_back():
+    """From rack 1: 4 MB to rack 2, whose port is down in [2.1, 5.2), and 6 MB to rack 3, at 1 MB/s.
+
+    Set-ups take 0.1 s. The first coflow has sent 2 MB when its port goes, and the second's circuit is set up
+    at once; when the port is back 2 MB are less than the 3 MB that the second has left, and go first.
+    """
+    params = {"racks": 3, "hosts_per_rack": 1, "host_rate": "8Mbit/s", "reconfiguration": "100ms"}
+    fabric = build(Spec("hybrid", params | {"uplink_rate": "4Mbit/s", "circuit_rate": "8Mbit/s"}))[1]
+    case = Case(3)
+    case.coflow((0, 1, 4 * MB))
+    case.coflow((0, 2, 6 * MB))
+    faults = [cable(2.1, "tor2", "ocs1", 0.0), cable(5.2, "tor2", "ocs1", INF)]
+    out = run(case.build(), fabric, Fair(), circuits=Sunflow(ahead=100.0), faults=faults)
+    assert out.flow_finish == pytest.approx([5.2 + 0.1 + 2.0, 5.2 + 2.1 + 0.1 + 3.0])
+    # At the begin, at both changes of the port, and when the first coflow has ended.
+    assert out.mechanisms["circuit_decisions"] == 4
+    assert out.mechanisms["circuit_failed_s"] == 0.0
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Joins ends 0 and 1 over the first switch on which both have a port; remembers when it was asked."""
+
+    asked: list
+    without_circuit = "wait"
+    name = "witness"
+    events = Event.PORTS_CHANGED
+    hops = 1
+
+    def __call__(self, view):
+        self.asked.append((view.now, view.rate[:, 1].tolist()))
+        out = np.full((1, *view.out.shape), -1)
+        out[0, np.argmax(view.rate[:, :2].all(axis=1)), :2] = (1, 0)
+        return CircuitPlan(out, np.array([INF]))
+
+
+def test_a_scheduler_sees_the_port_fail_come_back_and_change_its_rate():
+    """8 MB at 1 MB/s: over switch 1 in [0.1, 2), over 2 in [2.1, 4), over 1 from 4.1 on at half the rate from
+    5 s on. The cable of a spine is no port of an optical switch's."""
+    params = {"racks": 3, "hosts_per_rack": 1, "optical_switches": 2, "reconfiguration": "100ms"}
+    rates = {"host_rate": "8Mbit/s", "uplink_rate": "4Mbit/s", "circuit_rate": "8Mbit/s"}
+    fabric = build(Spec("hybrid", params | rates))[1]
+    faults = [
+        cable(1.0, "tor2", "spine1", 0.0),
+        cable(2.0, "tor2", "ocs1", 0.0),
+        cable(4.0, "tor2", "ocs1", INF),
+        cable(5.0, "tor2", "ocs1", MB / 2),
+    ]
+    witness = Witness([])
+    out = run(flow(8 * MB, 0, 1, 3), fabric, Fair(), circuits=witness, faults=faults)
+    both, second, half = [MB, MB], [0.0, MB], [MB / 2, MB]
+    assert witness.asked == [(0.0, both), (2.0, second), (4.0, both), (5.0, half)]
+    assert out.flow_finish[0] == pytest.approx(5.0 + (8 - 1.9 - 1.9 - 0.9) / 0.5)
 
 
 def test_entries_become_changes_in_order_of_time():

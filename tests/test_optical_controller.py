@@ -9,6 +9,7 @@ import pytest
 from sim_cases import Case
 
 from netsched import ledger as books
+from netsched.circuits.sunflow import Sunflow
 from netsched.emulation import light
 from netsched.emulation.circuits import Controller, controller
 from netsched.emulation.optical import OpticalSwitch, Switching
@@ -29,9 +30,13 @@ class Remote:
 
     steps: list = field(default_factory=list)
     log: list = field(default_factory=list)
+    broken: list = field(default_factory=list)
 
     def command(self, steps) -> None:
         self.steps.append(list(steps))
+
+    def fail(self, broken) -> None:
+        self.broken = broken
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ def stand(circuits: Circuits) -> tuple[Controller, object, books.Ledger]:
     routes = route(workload, fabric, PAIR)
     fixed = static(workload, routes, fabric.capacity, 8, books.iteration_offsets(workload))
     ledger = books.open_ledger(workload, routes.local)
+    books.fire_due(ledger, 0.0)
     books.take_fresh(ledger)
     # Port p of the switch is that of end 2 - p.
     switch = OpticalSwitch("ocs1", 0, ("a", "b", "c"), (2, 1, 0), DELAY, False)
@@ -150,3 +156,26 @@ def test_flows_are_told_their_turns_with_their_light():
     # The circuit of flow 0 goes at 50 ms and it waits in the class that it has; that of flow 1 is up at 60.
     assert made.step(fixed, ledger, flows, left, 0.07, Event.NONE).tolist() == [0, 1]
     assert made.classes(flows, policy).tolist() == [1, 0]
+
+
+def test_the_scheduler_is_asked_when_a_port_fails_and_when_it_is_back():
+    """The shorter coflow's circuit, the other one's while the port of end 1 (port 1) is down, and again."""
+    made, fixed, ledger = stand(Sunflow(ahead=100.0))
+    flows, built = np.array([0, 1]), fixed.capacity
+    up = made.optics.up[0, 1]
+    down = np.zeros(len(built), bool)
+    made.step(fixed, ledger, flows, np.array([1e6, 2e6]), 0.0, Event.NONE)
+    down[[up, up ^ 1]] = True
+    made.fail(down, built, 0.02)
+    made.step(fixed, ledger, flows, np.array([0.5e6, 2e6]), 0.02, Event.NONE)
+    assert made.remote.broken == [[1]]
+    made.fail(~down & down, built, 0.04)
+    made.step(fixed, ledger, flows, np.array([0.5e6, 1e6]), 0.04, Event.NONE)
+    made.fail(~down & down, built, 0.05)
+    made.step(fixed, ledger, flows, np.array([0.5e6, 1e6]), 0.05, Event.NONE)
+    assert made.decisions == 3
+    assert [steps[0] for steps in made.remote.steps] == [
+        (100.0, [[-1, -1, 1]]),
+        (100.02, [[-1, -1, 0]]),
+        (100.04, [[-1, -1, 1]]),
+    ]

@@ -35,7 +35,7 @@ class Eclipse:
     without_circuit: Literal["eps", "wait"] = "eps"
 
     name: ClassVar[str] = "eclipse"
-    events: ClassVar[Event] = Event.NONE
+    events: ClassVar[Event] = Event.PORTS_CHANGED
     hops: ClassVar[int] = 1
 
     def __post_init__(self) -> None:

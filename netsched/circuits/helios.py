@@ -29,7 +29,7 @@ class Helios:
     without_circuit: Literal["eps", "wait"] = "eps"
 
     name: ClassVar[str] = "helios"
-    events: ClassVar[Event] = Event.NONE
+    events: ClassVar[Event] = Event.PORTS_CHANGED
     hops: ClassVar[int] = 1
 
     def __post_init__(self) -> None:

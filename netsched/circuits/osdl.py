@@ -39,7 +39,7 @@ class Osdl:
     without_circuit: Literal["eps", "wait"] = "eps"
 
     name: ClassVar[str] = "osdl"
-    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED | Event.PORTS_CHANGED
     hops: ClassVar[int] = 1
 
     def __call__(self, view: CircuitView) -> CircuitPlan:

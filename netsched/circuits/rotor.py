@@ -38,7 +38,7 @@ class Rotor:
     without_circuit: Literal["eps", "wait", "relay"] = "eps"
 
     name: ClassVar[str] = "rotor"
-    events: ClassVar[Event] = Event.NONE
+    events: ClassVar[Event] = Event.PORTS_CHANGED
 
     def __post_init__(self) -> None:
         if self.hops < 1:

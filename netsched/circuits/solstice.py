@@ -39,7 +39,7 @@ class Solstice:
     without_circuit: Literal["eps", "wait"] = "eps"
 
     name: ClassVar[str] = "solstice"
-    events: ClassVar[Event] = Event.NONE
+    events: ClassVar[Event] = Event.PORTS_CHANGED
     hops: ClassVar[int] = 1
 
     def __call__(self, view: CircuitView) -> CircuitPlan:

@@ -52,7 +52,7 @@ class Sunflow:
     without_circuit: Literal["eps", "wait"] = "wait"
 
     name: ClassVar[str] = "sunflow"
-    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED | Event.PORTS_CHANGED
     hops: ClassVar[int] = 1
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ class TopoOpt:
     without_circuit: Literal["eps", "wait"] = "eps"
 
     name: ClassVar[str] = "topoopt"
-    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED
+    events: ClassVar[Event] = Event.COFLOW_RELEASED | Event.COFLOW_FINISHED | Event.PORTS_CHANGED
 
     def __post_init__(self) -> None:
         if self.hops < 1:

@@ -86,7 +86,7 @@ class Controller:
 
     def fail(self, down: Bools, capacity: Floats, now: float) -> None:
         """Let these links be down, and all have these bytes/s (of the scenario), from `now` on."""
-        self.cross.fail(down, capacity, now)
+        self.cadence.note(self.cross.fail(down, capacity, now))
         self.faulty = True
         each = zip(self.switches, self.cross.broken, strict=True)
         self.remote.fail([light.ports_of(switch, ends) for switch, ends in each])

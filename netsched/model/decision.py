@@ -34,6 +34,9 @@ class Event(enum.Flag):
     REVIEW = enum.auto()
     WATCHED_FINISHED = enum.auto()
     """A flow ended that the last plan set `watch` for."""
+    PORTS_CHANGED = 128
+    """A port of an optical switch failed, came back or has another rate: for schedulers of circuits, since
+    policies are told as if flows had been released. (64 is the ledger's own: a parcel has been sent.)"""
 
 
 @dataclass(frozen=True)
