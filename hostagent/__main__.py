@@ -60,6 +60,11 @@ def main(argv: list[str] | None = None) -> int:
         # Whoever reads has had enough. The interpreter flushes once more at exit: somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
+    except OSError as error:
+        # Such as a full disk behind standard output, which the interpreter would meet once more at exit.
+        print(f"netsched-agent: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -43,9 +43,10 @@ class Agent:
         self._verbs = Verbs(config, self._connections)
 
     def run(self, ready: Callable[[], None]) -> None:
-        """Take the ports, serve until SIGTERM or SIGINT, give them back. `ready` is called once it serves.
+        """Take the ports, serve until SIGTERM, SIGINT or SIGHUP, give them back.
 
-        NetschedError if the ports or a socket cannot be had; everything is then as before.
+        `ready` is called once it serves. NetschedError if the ports or a socket cannot be had; everything
+        is then as before.
         """
         config, notifier = self.config, Notifier()
         # What service managers grant by default is a fraction of what they allow.
@@ -163,7 +164,11 @@ class Agent:
         def stop(number: int, _frame: object) -> None:
             self._stop = True
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            # By default it would be a death that gives nothing back, and that systemd takes for a clean end.
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, stop) for number in numbers}
         old_fd = signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
         try:
             yield
@@ -210,7 +215,7 @@ def _claimed(server: Server) -> Iterator[None]:
     try:
         held = claim.take()
     except claim.ClaimedError as error:
-        if claim.is_ours(error.uid):
+        if claim.is_ours(error.pid, error.uid):
             raise
         # Any user can bind the name; being in the way must not be enough to keep the agent from its work.
         about = {"pid": error.pid, "uid": error.uid}

@@ -10,11 +10,13 @@ import contextlib
 import errno
 import os
 import socket
+from pathlib import Path
 from typing import Final
 
 from hostagent import peers
 from netsched.errors import NetschedError
 
+_CAP_NET_ADMIN: Final = 12
 NAME: Final = "\0netsched-agent/queues"
 
 
@@ -58,9 +60,29 @@ def holder() -> tuple[int, int]:
         return found.pid, found.uid
 
 
-def is_ours(uid: int) -> bool:
-    """Whether a holder with this uid can be an agent: anybody may bind the name, to be in the way."""
-    return uid in (0, os.geteuid())
+def is_ours(pid: int, uid: int) -> bool:
+    """Whether a holder can be an agent: anybody may bind the name, to be in the way.
+
+    It can if it is root's or our own user's, or has the right to change queues: an agent of a service's user
+    is one for root as well.
+    """
+    return uid in (0, os.geteuid()) or (pid > 0 and _may_change_queues(pid))
+
+
+def _may_change_queues(pid: int) -> bool:
+    """Whether a process has CAP_NET_ADMIN here; False where that cannot be seen.
+
+    Anybody has every right in a user namespace of his own, where they count for nothing.
+    """
+    process = Path(f"/proc/{pid}")
+    try:
+        if (process / "ns/user").stat().st_ino != Path("/proc/self/ns/user").stat().st_ino:
+            return False
+        lines = (process / "status").read_text().splitlines()
+    except OSError:
+        return False
+    rights = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    return bool(rights >> _CAP_NET_ADMIN & 1)
 
 
 def answer(sock: socket.socket) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 from running_agent import BASE, ROOT, agent, command
 
@@ -61,3 +62,12 @@ def test_a_reader_that_has_had_enough_is_no_failure():
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert (process.stderr.read(), process.wait(timeout=20)) == (b"", 141)
+
+
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
+    file = tmp_path / "agent.yaml"
+    file.write_text("version: 1")
+    argv = [sys.executable, "-m", "hostagent", "plan", "--config", str(file)]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "netsched-agent: output: No space left on device\n")

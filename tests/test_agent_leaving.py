@@ -153,16 +153,25 @@ def test_one_agent_owns_the_queues_of_a_namespace_and_a_squatter_cannot_prevent_
         file.write_text(json.dumps(QUEUE | {"api": {"socket": str(other / "s")}}))
         done = command(*host.argv(*AGENT, "run", "--config", str(file)))
         assert done.returncode == 3 and f"process {process.pid}" in done.stderr
-    squat = (
-        "import os,socket,sys\n"
-        "os.setgid(65534); os.setuid(65534)\n"
+    hold = (
+        "import ctypes,os,socket,sys\n"
+        "libc = ctypes.CDLL(None); before, after = map(int, sys.argv[1:])\n"
+        "libc.prctl(28, before); os.setgid(65534); os.setuid(65534); assert libc.unshare(after) == 0\n"
         f"s=socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind({claim.NAME!r}); s.listen()\n"
         "print('held', flush=True); sys.stdin.read()\n"
     )
-    with host.python(squat) as squatter:
-        assert squatter.stdout is not None and squatter.stdin is not None
-        assert squatter.stdout.readline() == "held\n"
-        with agent(tmp_path, QUEUE, host):
-            assert "htb 7a1:" in host.run("tc", "qdisc", "show")
-        squatter.stdin.close()
-        squatter.wait(timeout=10)
+    # Who makes a user namespace (CLONE_NEWUSER) has every right there and none here; a service's user may
+    # have one that counts here (SECBIT_NO_SETUID_FIXUP keeps them).
+    squatter, service = ("0", str(0x10000000)), ("4", "0")
+    for who in (squatter, service):
+        with host.python(hold, *who) as holder:
+            assert holder.stdout is not None and holder.stdin is not None
+            assert holder.stdout.readline() == "held\n"
+            if who is squatter:
+                with agent(tmp_path, QUEUE, host):
+                    assert "htb 7a1:" in host.run("tc", "qdisc", "show")
+            else:
+                done = command(*host.argv(*AGENT, "run", "--config", str(file)))
+                assert done.returncode == 3 and f"process {holder.pid}, user 65534" in done.stderr
+            holder.stdin.close()
+            holder.wait(timeout=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 
 import pytest
@@ -20,13 +21,16 @@ def host():
 
 
 @pytest.mark.root
-def test_the_agent_owns_the_queues_while_it_runs_and_gives_them_back(tmp_path, host):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_agent_owns_the_queues_while_it_runs_and_gives_them_back(tmp_path, host, number):
     before = host.run("tc", "qdisc", "show")
-    with agent(tmp_path, QUEUE, host) as (path, _), client.connect(path, strict=True, timeout=5) as us:
+    with agent(tmp_path, QUEUE, host) as (path, process), client.connect(path, strict=True, timeout=5) as us:
         assert OURS in host.run("tc", "qdisc", "show")
         (port,) = us.status()["interfaces"]
         assert (port["rate"], port["queues"], port["mechanism"]) == ("100 Mbit/s", 8, "htb-prio")
         assert port["differences"] == [] and port["direct_packets"] == 0 and len(port["classes"]) == 8
+        process.send_signal(number)
+        assert process.wait(timeout=10) == 0
     assert host.run("tc", "qdisc", "show") == before
 
 
