@@ -15,8 +15,9 @@ import itertools
 import logging
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -51,7 +52,11 @@ def connect(
 
 
 class Client:
-    """A connection that comes back by itself when the agent does. Not for several threads at once."""
+    """A connection that comes back by itself when the agent does.
+
+    Threads of a process may share it: they take turns. A process that was forked gets a connection of its own
+    at its first word, and leaves its parent's alone.
+    """
 
     def __init__(self, path: str, *, job: str, timeout: float, strict: bool) -> None:
         self.path = path
@@ -70,6 +75,20 @@ class Client:
         self._memory = Memory()
         self._unrenewed: set[int] = set()
         self._tidying = False
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread of one process at a time: an answer must come to whoever has asked."""
+        if self._pid != os.getpid():
+            # Another thread of the parent's may have held the lock, and is not here to let it go.
+            self._lock, self._pid = threading.RLock(), os.getpid()
+            self._memory.forget_wishes()
+            self._tidying, self._next_attempt = False, 0.0
+            self._hang_up()
+        with self._lock:
+            yield
 
     def __enter__(self) -> Self:
         return self
@@ -78,6 +97,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        with self._alone():
+            self._hang_up()
+
+    def _hang_up(self) -> None:
         self._lease = self._ladder = None
         if self._sock is not None:
             self._sock.close()
@@ -85,10 +108,11 @@ class Client:
 
     def hello(self) -> Message:
         """What the agent is and can do: mode, classes, ladder, limits. {} if it is not there."""
-        answer = self._ask({"verb": "hello"}, ())
-        if answer:
-            self._ladder = list(answer.get("ladder", ["descriptor"]))
-        return answer
+        with self._alone():
+            answer = self._ask({"verb": "hello"}, ())
+            if answer:
+                self._ladder = list(answer.get("ladder", ["descriptor"]))
+            return answer
 
     def status(self) -> Message:
         """What the agent has done: see docs/agent.md. {} if it is not there."""
@@ -108,13 +132,14 @@ class Client:
 
     def heartbeat(self) -> bool:
         """Tell the agent that this job lives; whether it heard. Any other request tells it as well."""
-        if self._sock is None or self._lease is None:
-            return bool(self.hello())
-        try:
-            return bool(self._ask({"verb": "heartbeat", "lease": self._lease}, ()))
-        finally:
-            if self._denied == "bad-lease":
-                self.close()  # it has given us up: the next request registers anew
+        with self._alone():
+            if self._sock is None or self._lease is None:
+                return bool(self.hello())
+            try:
+                return bool(self._ask({"verb": "heartbeat", "lease": self._lease}, ()))
+            finally:
+                if self._denied == "bad-lease":
+                    self._hang_up()  # it has given us up: the next request registers anew
 
     def tag(
         self,
@@ -137,8 +162,9 @@ class Client:
         except (AttributeError, TypeError) as error:
             self._failed(f"not asked: {error}")
             return []
-        self._memory.note(fds, Asked(cls, group))
-        results = batches.tag(fds, bool(group), lambda part: self._tag_part(part, cls, group, even_busy))
+        with self._alone():
+            self._memory.note(fds, Asked(cls, group))
+            results = batches.tag(fds, bool(group), lambda part: self._tag_part(part, cls, group, even_busy))
         if self._strict and not all(result.ok for result in results):
             at, bad = next((at, result) for at, result in enumerate(results) if not result.ok)
             raise AgentError(f"agent at {self.path}: socket {at} of {len(fds)} not marked: {bad.error}")
@@ -149,7 +175,8 @@ class Client:
 
         Whether all of them carry those again; sockets that it never had marked are left alone.
         """
-        return self._memory.put_back(s if isinstance(s, int) else s.fileno() for s in sockets)
+        with self._alone():
+            return self._memory.put_back(s if isinstance(s, int) else s.fileno() for s in sockets)
 
     def tag_flows(self, flows: Iterable[tuple[str, str]], cls: int | str, *, group: str = "") -> Message:
         """Have connections marked by their ends, ("10.0.0.1:41200", "10.0.0.2:29500"); {} if that failed.
@@ -243,12 +270,13 @@ class Client:
     def _tell(self, fields: dict[str, Any], sockets: Iterable[socket.socket | int]) -> Guidance:
         try:
             fds = [s if isinstance(s, int) else s.fileno() for s in sockets]
-            self._memory.note(fds, None)
             parts = [fds[first : first + MAX_FDS] for first in range(0, len(fds), MAX_FDS)] or [[]]
-            told = [
-                guidance_from(self._ask({"verb": "flow", "count": len(part), **fields}, part))
-                for part in parts
-            ]
+            with self._alone():
+                self._memory.note(fds, None)
+                told = [
+                    guidance_from(self._ask({"verb": "flow", "count": len(part), **fields}, part))
+                    for part in parts
+                ]
             results = itertools.chain.from_iterable(one.results for one in told)
             return replace(told[-1], results=tuple(results))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -257,6 +285,10 @@ class Client:
 
     def _ask(self, request: dict[str, Any], fds: Sequence[int]) -> Message:
         """The answer, or {} after a failure that was logged and counted."""
+        with self._alone():
+            return self._ask_alone(request, fds)
+
+    def _ask_alone(self, request: dict[str, Any], fds: Sequence[int]) -> Message:
         self._denied = ""
         try:
             for _ in range(2):
@@ -274,18 +306,18 @@ class Client:
                     return answer
                 except ConnectionError:
                     # An agent that was restarted since the last request is there again.
-                    self.close()
+                    self._hang_up()
                     if not had:
                         raise
         except TimeoutError:
-            self.close()
+            self._hang_up()
             return self._failed(f"no answer within {self._timeout:g} s")
         except protocol.BadRequest as error:
             self._denied = error.code
             self._tidy({"give_back": error.code == "restored"})
             return self._failed(str(error))
         except (OSError, ValueError, TypeError, OverflowError) as error:
-            self.close()
+            self._hang_up()
             return self._failed(getattr(error, "strerror", None) or str(error))
         return self._failed("it closed the connection")
 

@@ -58,6 +58,10 @@ class Memory:
         """The sockets for which a class was asked."""
         return set(self._asked)
 
+    def forget_wishes(self) -> None:
+        """Another process's client asks for them from now on; what the sockets carried before stays known."""
+        self._asked.clear()
+
     def put_back(self, fds: Iterable[int]) -> bool:
         """Whether all of these carry again what they did; those never noted are left alone."""
         good = True

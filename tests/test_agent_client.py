@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,22 @@ def test_a_second_agent_on_the_same_socket_is_refused_and_a_dead_one_s_place_is_
         dead.bind(path)
     with agent(tmp_path, BASE):
         pass
+
+
+def test_threads_share_a_client_and_a_forked_process_has_its_own(tmp_path):
+    with agent(tmp_path, BASE) as (path, _), contextlib.ExitStack() as stack:
+        ends = [end for _ in range(3) for end in stack.enter_context(connection())]
+        us = stack.enter_context(client.connect(path, job="shared", timeout=5))
+
+        def mark(end: socket.socket) -> int:
+            return sum(result.dscp == 40 for n in range(60) for result in us.tag([end], n % 2) if result.ok)
+
+        with ThreadPoolExecutor(5) as pool:
+            asked = [pool.submit(mark, end) for end in ends[1:]]
+            pid = os.fork()
+            if pid == 0:
+                # No thread but this one is here, and the lock is as the others left it.
+                os._exit(mark(ends[0]) + us.failures)
+            assert [one.result() for one in asked] == [30] * 5
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 30
+        assert us.failures == 0 and us.tag([ends[0]], 0)[0].ok
