@@ -2,12 +2,15 @@
 
 A record's text is constant and its values are fields (`extra=fields(interface="eth0")` in the call), so that
 a line can be found and counted without taking a sentence apart.
+
+Nobody waits for whoever reads the lines: what finds no room is dropped, and how much that was is said later.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import select
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,6 +19,8 @@ from typing import Final, Literal, TextIO
 Format = Literal["text", "json"]
 Value = str | int | float | bool
 _KEY: Final = "fields"
+_MOST_OF_EXCEPTION: Final = 3000
+"""Characters, of its end: a line is to fit into the 4 KiB that a pipe with any room at all has."""
 
 
 def fields(
@@ -35,7 +40,7 @@ class TextFormatter(logging.Formatter):
             plain = text.isprintable() and not set(text) & set(' "=') and text
             line += f" {key}={text if plain else json.dumps(text)}"
         if record.exc_info:
-            line += f" exception={json.dumps(self.formatException(record.exc_info))}"
+            line += f" exception={json.dumps(self.formatException(record.exc_info)[-_MOST_OF_EXCEPTION:])}"
         return line
 
 
@@ -51,13 +56,39 @@ class JsonFormatter(logging.Formatter):
         }
         shown |= {key: value for key, value in _fields(record).items() if key not in shown}
         if record.exc_info:
-            shown["exception"] = self.formatException(record.exc_info)
+            shown["exception"] = self.formatException(record.exc_info)[-_MOST_OF_EXCEPTION:]
         return json.dumps(shown)
+
+
+class _Unhurried(logging.StreamHandler[TextIO]):
+    """Writes a line where there is room for it, and goes on where there is none."""
+
+    _lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not _has_room(self.stream):
+            self._lost += 1
+            return
+        if self._lost:
+            about = logging.LogRecord(__name__, logging.WARNING, "", 0, "lines lost, nobody read", None, None)
+            setattr(about, _KEY, {"lines": self._lost})
+            self._lost = 0
+            super().emit(about)
+        super().emit(record)
+
+
+def _has_room(stream: TextIO) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):
+        return True  # no file behind it
+    return bool(poll.poll(0))
 
 
 def setup(style: Format, level: int, stream: TextIO | None = None) -> None:
     """Send every log record of this process to `stream` (default: standard error) in one of two styles."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler = _Unhurried(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

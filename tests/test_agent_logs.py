@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -51,6 +52,30 @@ def test_a_text_line_quotes_what_would_be_ambiguous():
     assert line.endswith(
         ' WARNING hostagent.x port repaired interface=eth0 conflict="changed by x=1" empty="" number=1.5\n'
     )
+
+
+def test_a_reader_that_hangs_holds_nobody_up_and_is_told_how_much_it_missed(monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as stream:
+        logs.setup("json", logging.INFO, stream)
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writing, b"x" * 4096):
+                pass
+        os.set_blocking(writing, True)
+        for _ in range(3):
+            logging.getLogger("x").warning("unheard")
+        reader.read(65536)
+        logging.getLogger("x").warning("heard")
+        stream.close()
+        lines = [json.loads(line) for line in reader.read().splitlines()]
+    assert [(line["event"], line.get("lines")) for line in lines] == [
+        ("lines lost, nobody read", 3),
+        ("heard", None),
+    ]
 
 
 def test_an_agent_logs_json_lines_where_it_is_told_to(tmp_path):
