@@ -19,7 +19,6 @@ A wrong file is reported with all its mistakes at once, since each of them may c
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
@@ -30,6 +29,7 @@ import yaml
 from pydantic import BeforeValidator, Field, StrictInt, StrictStr, ValidationError
 from pydantic import model_validator as check
 
+from hostagent import mistakes
 from hostagent.coordination import Coordinator, LocalSpec, Rule
 from hostagent.interface import Interface
 from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP, NFT_TUPLE
@@ -265,23 +265,8 @@ def parse(data: bytes | str, path: str) -> Config:
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        lines = [line for item in error.errors() for line in _lines(item)]
-        raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from None
-
-
-def _lines(item: Any) -> list[str]:
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
-    if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(item["loc"][-1]), _KEYS, 1)
-        return [f"{where}: unknown key{f', did you mean {near[0]}?' if near else ''}"]
-    if item["type"] == "missing":
-        return [f"{where}: missing"]
-    text = str(item["msg"]).removeprefix("Value error, ")
-    if not where:
-        return text.splitlines()
-    if item["type"] == "value_error":
-        return [f"{where}: {text}"]
-    return [f"{where} = {repr(item['input'])[:60]}: {text[0].lower()}{text[1:]}"]
+        lines = [f"{path}: {line}" for line in mistakes.lines(content, error, Config.model_validate, _KEYS)]
+        raise ConfigError("\n".join(lines)) from None
 
 
 _KEYS: Final = sorted(

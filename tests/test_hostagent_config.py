@@ -108,6 +108,37 @@ def test_all_mistakes_are_named_at_once_by_the_command():
         assert any(word in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "modus: x\nclasses: {fast: 8}\ninterfaces: [{name: e, rate: 1Gbit/s, floor: 50%}]\n",
+            ["modus: unknown key", "classes.fast = 8", "interfaces[0].floor = 0.5"],
+        ),
+        (
+            "on_stop: x\nresync: 5ms\nrules: [{class: 8}]\napi: {alow: 1, allow: [{uid: 1, classes: [9]}]}\n",
+            ["on_stop = 'x'", "api.alow: unknown key", "resync = 0.005 s", "classes: class = 9", "class = 8"],
+        ),
+        # Three times over: an interface's own check waits for its keys, and the file's for its.
+        (
+            "interfaces: [{name: e, rat: 1}]\nclasses: {a: 9}\n",
+            ["interfaces[0].rat: unknown key", "interfaces[0]: rate: missing", "classes.a = 9"],
+        ),
+        # Nothing that would be a guess: how many classes there are, which names they have, which interfaces.
+        ("queues: x\nclasses: {a: 9}\n", ["queues = 'x'"]),
+        ("classes: {a: x}\nrules: [{class: a}]\n", ["classes.a = 'x'"]),
+        ("mode: mark+queue\ninterfaces: [{name: e, rate: 5}]\n", ["interfaces[0].rate: 5"]),
+        ("ladder: [x]\ncgroups: [{path: a, class: 0}]\n", ["ladder[0] = 'x'"]),
+    ],
+)
+def test_a_mistake_does_not_hide_another_and_makes_none(text, says):
+    with pytest.raises(ConfigError) as caught:
+        config.parse("version: 1\n" + text, "agent.yaml")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(says), lines
+    assert all(any(one in line for line in lines) for one in says), lines
+
+
 def test_a_file_that_is_not_there_or_far_too_long_is_named(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
         config.load(tmp_path / "no.yaml")
