@@ -29,6 +29,8 @@ _LOG: Final = logging.getLogger(__name__)
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 3.0
 _END_S: Final = 2.0
+_REASON: Final = 400
+"""Characters of gRPC's reason; what OpenSSL found comes late in it."""
 MAX_QUEUED: Final = 64
 """Messages that may wait for a coordinator that does not read."""
 
@@ -138,11 +140,20 @@ class Uplink:
             # If the coordinator does not want us, coming back at once does not help: two agents of one name
             # would take each other's place as fast as they can.
             heard = heard and error.code() in self._lost
-            return heard, f"{error.code().name.lower()}: {' '.join(str(error.details()).split())[:200]}"
+            return heard, self._reason(error)
         except ScenarioError as error:
             return heard, f"coordinator: {error}"
         finally:
             self._call = None
+
+    def _reason(self, error: Any) -> str:
+        text = " ".join(str(error.details()).split())[:_REASON]
+        named = f"{error.code().name.lower()}: {text}"
+        if not self._config.secure or error.code() not in self._lost or "onnection refused" in text:
+            return named
+        # Whoever finds a certificate wanting only hangs up, and gRPC does not name the file it could not use.
+        files = f"{self._config.cert}, {self._config.key} and {self._config.ca}"
+        return f"{named} (if it is the certificates: {files}; openssl x509 -noout -enddate -in FILE)"
 
     def _channel(self) -> Any:
         """A channel with the certificates as they are now, so that they can be renewed in place."""

@@ -89,6 +89,7 @@ def test_an_agent_believes_no_coordinator_of_another_authority(secure, tmp_path)
     with agent(tmp_path, config) as (path, _):
         shown = wait_until(lambda: (found := standing(path))["why"].startswith("unavailable") and found)
         assert shown["standing"] == "local" and shown["heard_s_ago"] is None
+        assert "CERTIFICATE_VERIFY_FAILED" in shown["why"] and files["cert"] in shown["why"]
 
 
 def test_a_key_that_everybody_may_read_is_not_used(secure, tmp_path):
