@@ -22,6 +22,9 @@ _LOG: Final = logging.getLogger(__name__)
 _MAX_REQUEST: Final = 8192
 _MAX_CLIENTS: Final = 32
 _DEADLINE_S: Final = 5.0
+_REST: Final = 9
+"""A page is shown again for so many times as long as it took to make: whoever asks without end, which any
+user of the host may, keeps the agent from its jobs for a tenth of the time with making it."""
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -61,6 +64,7 @@ class Http:
         self._server = server
         self._pages = pages
         self._clients: dict[socket.socket, _Client] = {}
+        self._made: dict[str, tuple[Page, float]] = {}
         host, port = address
         self._listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -122,6 +126,17 @@ class Http:
         make = self._pages.get(line[1].partition("?")[0])
         if make is None:
             return Page(404, f"the pages are {', '.join(self._pages)}\n")
+        path = line[1].partition("?")[0]
+        known, until = self._made.get(path, (None, 0.0))
+        begin = time.monotonic()
+        if known is not None and begin < until:
+            return known
+        made = self._make(make)
+        end = time.monotonic()
+        self._made[path] = made, end + (end - begin) * _REST
+        return made
+
+    def _make(self, make: Callable[[], Page]) -> Page:
         try:
             return make()
         except Exception:

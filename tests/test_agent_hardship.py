@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from agent_pages import AGENT, free_port
+from agent_pages import AGENT, free_port, get
 from namespaces import space, with_ports
 from running_agent import agent, command
 
-from hostagent import bands, cgroups, closing, nft, nftmarks
+from hostagent import bands, cgroups, closing, http, nft, nftmarks
 from hostagent.bands import Bands
 from hostagent.config import parse
 from hostagent.hostmarks import HostMarks
 from hostagent.queues import Ports
+from hostagent.quota import Quota
 from hostagent.rungs import Settled
+from hostagent.server import Server
 from netsched.errors import CapabilityError
 from netsched.netlink import open_netns
 
@@ -166,3 +169,41 @@ def test_where_no_thread_is_to_be_had_descriptors_are_closed_all_the_same(monkey
     for _ in range(20):
         closer.beside(lambda: done.append(1), uid=5)
     assert len(done) == 20 and not closer.is_busy(5)
+
+
+def test_who_asks_for_pages_without_end_has_a_tenth_of_the_agent_s_time(tmp_path):
+    made: list[float] = []
+
+    def slow() -> http.Page:
+        made.append(time.monotonic())
+        time.sleep(0.02)
+        if len(made) == 1:
+            raise RuntimeError("a failure is a page as well")
+        return http.Page(200, f"page {len(made)}\n")
+
+    def none(*_: object) -> dict:
+        return {}
+
+    server = Server(str(tmp_path / "s"), False, bool, none, quota=Quota(), gone=lambda _: None)
+    port, over = free_port(), threading.Event()
+    pages = http.Http(server, ("127.0.0.1", port), {"/slow": slow})
+
+    def serve() -> None:
+        while not over.is_set():
+            server.serve(0.01)
+
+    loop = threading.Thread(target=serve)
+    loop.start()
+    try:
+        begin, answers = time.monotonic(), []
+        while time.monotonic() < begin + 0.5:
+            answers.append(get(port, "/slow")[::2])
+    finally:
+        over.set()
+        loop.join()
+        pages.close()
+        server.close()
+    # 20 ms of making and 180 ms of rest: 3 times in half a second, 4 if the clocks are against us.
+    assert 2 <= len(made) <= 4 and len(answers) > 20
+    assert answers[0] == (500, "the agent failed at this page; its log says why\n")
+    assert answers[-1] == (200, f"page {len(made)}\n")
