@@ -59,22 +59,27 @@ def test_the_table_is_what_nft_lists_so_that_the_second_time_there_is_nothing_to
         assert "mq 0: dev many root" in where.run("tc", "qdisc", "show")
         before = everything(where)
         ports = [{"name": name, "scheduler": "pfifo_fast"} for name in ("one", "many")]
-        for queues in range(1, 9):
-            config = parse(json.dumps(CONFIG | {"queues": queues, "interfaces": ports}), "x")
-            file = json.dumps(CONFIG | {"queues": queues, "interfaces": ports})
-            code = (
-                "import json, sys\n"
-                "from hostagent.bands import Bands\n"
-                "from hostagent.config import parse\n"
-                "from hostagent.rungs import Settled\n"
-                "from netsched.netlink import open_netns\n"
-                "with open_netns() as link:\n"
-                "    made = lambda: Bands.of(Settled(parse(sys.argv[1], 'x')), link)\n"
-                "    print(made().apply(), made().apply(), made().plan(), made().restore())\n"
-            )
-            with where.python(code, file) as process:
-                assert process.communicate(timeout=60)[0] == "1 0 {'one': [], 'many': []} []\n"
-            assert config.queues == queues and everything(where) == before
+        files = [json.dumps(CONFIG | {"queues": queues, "interfaces": ports}) for queues in range(1, 9)]
+        code = (
+            "import sys\n"
+            "from hostagent.bands import Bands\n"
+            "from hostagent.config import parse\n"
+            "from hostagent.rungs import Settled\n"
+            "from netsched.netlink import open_netns\n"
+            "for file in sys.argv[1:]:\n"
+            "    with open_netns() as link:\n"
+            "        made = lambda: Bands.of(Settled(parse(file, 'x')), link)\n"
+            "        print(made().apply(), made().apply(), made().plan(), made().restore(), flush=True)\n"
+            "    sys.stdin.readline()\n"
+        )
+        with where.python(code, *files) as process:
+            assert process.stdout is not None and process.stdin is not None
+            for _ in files:
+                assert process.stdout.readline() == "1 0 {'one': [], 'many': []} []\n"
+                assert everything(where) == before
+                process.stdin.write("\n")
+                process.stdin.flush()
+            assert process.wait(timeout=10) == 0
 
 
 @pytest.mark.root
