@@ -7,6 +7,7 @@ Everything but a socket that closes at once is therefore closed beside the loop,
 
 from __future__ import annotations
 
+import _thread
 import os
 import socket
 import struct
@@ -50,7 +51,8 @@ class Closer:
         with self._lock:
             self._under_way[uid] += 1
         try:
-            threading.Thread(target=self._work, args=(work, uid), name="closer", daemon=True).start()
+            # Not threading's, whose start waits until the new thread has run: that is the loop's time.
+            _thread.start_new_thread(self._work, (work, uid))
         except RuntimeError:
             # No thread to be had (RLIMIT_NPROC, pids.max): late is better than never.
             self._work(work, uid)

@@ -161,10 +161,10 @@ def test_a_group_that_was_away_for_a_while_is_marked_again(monkeypatch):
 
 
 def test_where_no_thread_is_to_be_had_descriptors_are_closed_all_the_same(monkeypatch):
-    def none(_: threading.Thread) -> None:
+    def none(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", none)
+    monkeypatch.setattr(closing._thread, "start_new_thread", none)
     closer, done = closing.Closer(), []
     for _ in range(20):
         closer.beside(lambda: done.append(1), uid=5)
