@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,10 +81,9 @@ def page(status: Mapping[str, Any], counts: Counts) -> Page:
 
 def families(status: Mapping[str, Any], counts: Counts) -> list[Family]:
     """Every metric, without the common prefix `netsched_agent_`."""
-    now = time.time()
     shown = [
         Family("info", "gauge", "The agent's mode.", (("", (("mode", status["mode"]),), 1),)),
-        _one("start_time_seconds", "gauge", "When it started, Unix time.", now - status["uptime_s"]),
+        _one("start_time_seconds", "gauge", "When it started, Unix time.", status["started_unix_s"]),
         _one("ready", "gauge", "1 if it serves and every port is as it should be.", not status["not_ready"]),
         _one("draining", "gauge", "1 if it marks no new sockets.", status["state"] != "serving"),
         _one("clients", "gauge", "Connections of jobs.", status["connections"]),
@@ -131,7 +129,7 @@ def render(found: Iterable[Family]) -> str:
         lines += [f"# HELP {name} {one.help}", f"# TYPE {name} {one.kind}"]
         for suffix, labels, value in one.samples:
             inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
-            lines.append(f"{name}{suffix}{f'{{{inside}}}' if inside else ''} {float(value):.12g}")
+            lines.append(f"{name}{suffix}{f'{{{inside}}}' if inside else ''} {float(value):.15g}")
     return "\n".join([*lines, ""])
 
 

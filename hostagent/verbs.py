@@ -49,6 +49,8 @@ class Verbs:
         self.follower = Follower(config, self._tag)
         self._connections = connections
         self._started = time.monotonic()
+        # Once: made anew of the clock and the uptime, each page would look like another start.
+        self._started_unix = time.time()
         self._leases = itertools.count(1)
 
     def answer(self, connection: Connection, request: Message, fds: Sequence[int]) -> Message:
@@ -243,6 +245,7 @@ class Verbs:
         return {
             "mode": self.config.mode,
             "state": self.state,
+            "started_unix_s": round(self._started_unix, 3),
             "uptime_s": round(time.monotonic() - self._started, 3),
             "tags": dict(self.tagger.tags),
             "tags_by_class": {str(cls): count for cls, count in self.tagger.by_class.items()},

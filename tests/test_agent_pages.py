@@ -72,6 +72,11 @@ def test_the_pages_tell_what_the_agent_did(served):
     assert 0 < found["tag_seconds_sum"] < 1
     assert found["ready"] == found["clients"] == 1 and found["draining"] == 0
     assert found["sockets_known"] == 2
+    starts = {found["start_time_seconds"]}
+    for _ in range(3):
+        time.sleep(0.05)
+        starts.add(samples(get(port, "/metrics")[2])["netsched_agent_start_time_seconds", ""])
+    assert len(starts) == 1 and time.time() - 60 < starts.pop() < time.time(), "a change is a restart"
     pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
     assert found["memory_bytes"] == pytest.approx(pages * os.sysconf("SC_PAGE_SIZE"), rel=0.05)
     assert "secret" not in text, "anybody on the host can read the page, so no job may be named there"
