@@ -202,8 +202,10 @@ def _check_reserve(policy: Policy, view: View, plan: Plan) -> None:
             f"policy {policy.name}: a local policy sees one flow at a time and cannot book links; "
             "make plan.reserve 0 or local = False"
         )
+    from netsched.sums import load_of_links  # noqa: PLC0415 (numba, which a host agent never loads)
+
     flows = view.flows
-    booked = np.bincount(flows.links, np.repeat(plan.reserve, np.diff(flows.indptr)), len(view.capacity))
+    booked = load_of_links(plan.reserve, flows.indptr, flows.links, len(view.capacity))
     over = booked - view.capacity * (1 + 1e-9)
     if over.max(initial=0.0) > 0:
         link = int(over.argmax())

@@ -129,9 +129,12 @@ def _take_effect(run: Run, flows: Ints, plan: Plan) -> None:
 
 
 def settle(run: Run, active: Ints) -> None:
-    """Put the active flows where what has been written of them says."""
-    everyone = np.append(active, parcels_under_way(run)) if run.light else active
-    bundles.settle_left(run.bundles, everyone)
+    """Put the active flows, of which `left` is as of now, where what has been written of them says."""
+    everyone = active
+    if run.light:
+        parcels = parcels_under_way(run)
+        bundles.settle_left(run.bundles, parcels)
+        everyone = np.append(active, parcels)
     regroup(run.bundles, run.uses, run.scratch, everyone)
     run.gate = bundles.next_gate(run.bundles, active)
 

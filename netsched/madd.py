@@ -6,25 +6,10 @@ import numpy as np
 
 from netsched.jit import compiled
 from netsched.model import Floats, Ints
+from netsched.sums import by_rank
 
 _USED_UP = 1e-9
 """A link with less than this share of its capacity left counts as used up."""
-
-
-@compiled
-def _by_rank(rank: Ints, n_ranks: int) -> tuple[Ints, Ints]:
-    """The flows in order of rank, and where each rank begins among them. (n_ranks + 1,), (flows,)"""
-    first = np.zeros(n_ranks + 1, np.int64)
-    for r in rank:
-        first[r + 1] += 1
-    for r in range(n_ranks):
-        first[r + 1] += first[r]
-    fill = first[:-1].copy()
-    member = np.empty(len(rank), np.int64)
-    for f in range(len(rank)):
-        member[fill[rank[f]]] = f
-        fill[rank[f]] += 1
-    return first, member
 
 
 @compiled
@@ -35,7 +20,7 @@ def most_loaded(
 
     coflow   row of the flow's coflow, 0..n_coflows-1; flow f crosses links[indptr[f]:indptr[f+1]]
     """
-    first, member = _by_rank(coflow, n_coflows)
+    first, member = by_rank(coflow, n_coflows)
     load = np.zeros(len(capacity))
     most = np.zeros(n_coflows)
     for c in range(n_coflows):
@@ -54,7 +39,7 @@ def rates_in_order(
     indptr     flow f crosses links[indptr[f]:indptr[f+1]]
     capacity   bytes/s per link
     """
-    first, member = _by_rank(rank, n_ranks)
+    first, member = by_rank(rank, n_ranks)
     free = capacity.astype(np.float64).copy()
     load = np.zeros(len(capacity))
     rate = np.zeros(len(rank))
@@ -97,7 +82,7 @@ def reserve_until(
 
     Gamma is the seconds that the coflow needs on what those before it leave.
     """
-    first, member = _by_rank(coflow, n_coflows)
+    first, member = by_rank(coflow, n_coflows)
     free = capacity.astype(np.float64).copy()
     load = np.zeros(len(capacity))
     rate = np.zeros(len(coflow))

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from netsched.jit import compiled
 from netsched.ledger import Ledger, iterations_done
 from netsched.model import CoflowView, Event, Floats, Ints, JobView, Memory, Profile, View, Ways, Workload
 from netsched.ondemand import (
@@ -108,7 +109,7 @@ def view(
     came = columns.size[in_flight] if known is None else known[in_flight]
 
     def under_way() -> Floats:
-        sent = np.bincount(row, columns.size[ids] - left, len(coflows)).astype(np.float64)
+        sent = _sent(row, len(coflows), columns.size, ids, left)
         if len(in_flight):
             _add_in_flight(fixed, coflows, in_flight, came, sent)
         return sent
@@ -186,6 +187,15 @@ def _coflow_rows(ledger: Ledger, coflow: Ints) -> tuple[Ints, Ints]:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return ids[order], place[row]
+
+
+@compiled
+def _sent(row: Ints, n: int, size: Floats, ids: Ints, left: Floats) -> Floats:
+    """Bytes that the given flows have sent, per row."""
+    sent = np.zeros(n)
+    for i in range(len(ids)):
+        sent[row[i]] += size[ids[i]] - left[i]
+    return sent
 
 
 def _distinct(numbers: Ints, n: int) -> tuple[Ints, Ints]:

@@ -34,7 +34,7 @@ from netsched.routes import route
 from netsched.steering import Steering, steering_for
 from netsched.uses import Uses, open_uses
 
-_REPAIRED = 0.5
+_REPAIRED = 0.25
 """Of a class: where a repair would have to look at more of its bundles, computing all is cheaper."""
 
 

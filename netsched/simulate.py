@@ -145,6 +145,7 @@ def _step(run: Run, horizon: float) -> bool:
         coordinate(run, fresh)
     if run.gate <= run.now:
         active, _ = active_flows(run)
+        bundles.settle_left(run.bundles, active)
         settle(run, active)
     if not run.ledger.count[books.NODES_LEFT] or run.now >= horizon:
         return False

@@ -46,19 +46,12 @@ def fastest(view: View) -> Floats:
     The lesser of what the first links of its flows carry together and what their last links do. inf where
     flows of it are still to be released, because nobody knows their links, or cross no link.
     """
+    from netsched.sums import ends_carry  # noqa: PLC0415 (numba, which a host agent never loads)
+
     flows, coflows = view.flows, view.coflows
-    n = len(coflows)
-    shown = np.bincount(flows.coflow, minlength=n)
-    begin, end, owner = flows.indptr[:-1], flows.indptr[1:], flows.coflow
-    some = end > begin
-    if not some.all():
-        begin, end, owner = begin[some], end[some], owner[some]
-    unbounded = coflows.n_finished + np.bincount(owner, minlength=n) < coflows.n_flows
-    most = np.full(n, np.inf)
-    for ends in (flows.links[begin], flows.links[end - 1]):
-        coflow, link = distinct(owner, ends, n, len(view.capacity))
-        most = np.minimum(most, np.bincount(coflow, view.capacity[link], n))
-    return np.where(unbounded | (shown == 0), np.inf, most)
+    crossing, most = ends_carry(flows.coflow, len(coflows), flows.indptr, flows.links, view.capacity)
+    unbounded = coflows.n_finished + crossing < coflows.n_flows
+    return np.where(unbounded | (crossing == 0), np.inf, most)
 
 
 def contention(view: View) -> Ints:
