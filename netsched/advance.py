@@ -155,12 +155,13 @@ def advance(
         if bun.count[DIRTY]:
             reallocate(bun, net, s)
         at = min(next_due(bun), next_timer(led))
-        if at > until:
+        # What ends together with the stop ends before it: nobody decides about a flow with 1e-17 B left.
+        if at > until + 1e-12 * until:
             bun.clock[0] = max(bun.clock[0], until)
             return True
         if at == np.inf:
             return False
-        t = max(bun.clock[0], at)
+        t = max(bun.clock[0], min(at, until))
         bun.clock[0] = t
         bun.count[N_EVENTS] += 1
         horizon = t + 1e-12 * t

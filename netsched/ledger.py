@@ -7,22 +7,25 @@ trace has 10^6 nodes and the simulator's inner loop lives here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from netsched.jit import compiled
-from netsched.model import Floats, Ints, Standing, Workload
+from netsched.model import Event, Floats, Ints, Standing, Workload
 
 WAITING, ACTIVE, DONE = 0, 1, 2
 
 # Positions in Ledger.count.
 TIMERS, FRESH, ACTIVE_LIST, FLOWS_LEFT, NODES_LEFT, EVENTS, STACK = range(7)
 
-FLOW_RELEASED, FLOW_FINISHED, COFLOW_RELEASED, COFLOW_FINISHED, REVIEW, WATCHED_FINISHED = 1, 2, 4, 8, 16, 32
-"""The bits of `model.Event`; a test holds the two together."""
+FLOW_RELEASED: Final = Event.FLOW_RELEASED.value
+FLOW_FINISHED: Final = Event.FLOW_FINISHED.value
+COFLOW_RELEASED: Final = Event.COFLOW_RELEASED.value
+COFLOW_FINISHED: Final = Event.COFLOW_FINISHED.value
+WATCHED_FINISHED: Final = Event.WATCHED_FINISHED.value
 
-PARCEL_SENT = 64
+PARCEL_SENT: Final = 64
 """A bit that no policy knows: a part of a flow has crossed one of its two circuits (relays.py)."""
 
 

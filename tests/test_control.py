@@ -15,7 +15,9 @@ from sim_cases import Case, GlobalTable, Odd, Table, run
 
 from netsched.control import Cadence, classes, decide, fixed_classes, interim_class, unmarked_class
 from netsched.errors import PolicyError
+from netsched.ledger import PARCEL_SENT
 from netsched.model import BEST_EFFORT, Control, Event, Plan, View
+from netsched.policies.base import plan_of
 from netsched.policies.fair import Fair
 
 ranks = st.lists(st.one_of(st.integers(0, 12), st.just(BEST_EFFORT)), max_size=20)
@@ -202,3 +204,30 @@ def test_the_period_holds_back_events_and_reviews_alike():
     cadence.note(Event.FLOW_RELEASED)
     assert cadence.due() == 14.0
     assert cadence.since(14.0) == Event.FLOW_RELEASED
+
+
+def test_the_bit_for_parcels_is_no_event_of_policies():
+    assert not any(event.value & PARCEL_SENT for event in Event)
+
+
+@dataclass(frozen=True)
+class Sated:
+    """Who has sent more than 0.25 B goes last; the others go one after another."""
+
+    name: ClassVar[str] = "sated"
+    clairvoyant: ClassVar[bool] = False
+    local: ClassVar[bool] = False
+    events: ClassVar[Event] = Event.FLOW_RELEASED | Event.FLOW_FINISHED
+
+    def __call__(self, view: View) -> Plan:
+        return plan_of(view, np.where(view.flows.sent > 0.25, 9, view.flows.id))
+
+
+def test_a_flow_that_ends_as_a_decision_falls_due_is_not_decided_about():
+    """0.1 + 0.2 B end 5e-17 s after a decision is due: put last with 1e-17 B left they would take 1 s."""
+    case = Case(4)
+    case.coflow((0, 1, 0.1 + 0.2))
+    case.coflow((0, 1, 1.0))
+    case.coflow((2, 3, 0.1))
+    finish = run(case.build(), star(4, 1.0), Sated(), control=Control(period=0.3)).flow_finish
+    assert finish == pytest.approx([0.3, 1.3, 0.1])

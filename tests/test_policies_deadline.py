@@ -20,7 +20,7 @@ from netsched.errors import ScenarioError
 from netsched.fabric import Fabric
 from netsched.fabrics import build
 from netsched.metrics import coflows as coflow_table
-from netsched.model import BEST_EFFORT, PLAN_COLUMNS, Control, Event, Plan, Spec, View, Workload
+from netsched.model import BEST_EFFORT, PLAN_COLUMNS, Control, Plan, Spec, View, Workload
 from netsched.policies import make
 from netsched.policies.fair import Fair
 from netsched.policies.sebf import Sebf
@@ -321,10 +321,3 @@ def test_more_deadlines_are_met_than_when_all_share():
             on_time = table["cct"] <= table["deadline"] * (1 + 1e-9)
             met[policy.name] += int(on_time[np.isfinite(table["deadline"])].sum())
     assert met["varys-deadline"] > 1.2 * met["fair"], met
-
-
-def test_event_bits_are_the_ledgers():
-    from netsched import ledger  # noqa: PLC0415
-
-    for event in Event:
-        assert getattr(ledger, str(event.name)) == event.value
