@@ -14,7 +14,6 @@ import pytest
 from result_cases import star
 from sim_cases import PER_PAIR, Case, Diary, GlobalTable, Table, close, one_link, run
 
-from netsched import ledger
 from netsched.errors import PolicyError
 from netsched.model import Control, Event, Plan, View
 from netsched.policies.aalo import Aalo
@@ -152,8 +151,3 @@ def test_fifo_goes_by_arrival_also_when_a_coflow_comes_back():
 def test_a_policy_that_starves_all_is_named():
     with pytest.raises(PolicyError, match=r"policy table: at 1 s it leaves all of 1 unfinished flows"):
         run(one_link(1.0, 1.0).build(), star(4, 1.0), Table(rate={1: 0.0}))
-
-
-def test_the_ledger_speaks_of_events_by_the_bits_of_the_model():
-    named = ("FLOW_RELEASED", "FLOW_FINISHED", "COFLOW_RELEASED", "COFLOW_FINISHED", "REVIEW")
-    assert [getattr(ledger, name) for name in named] == [Event[name].value for name in named]
