@@ -32,9 +32,10 @@ class Liquid:
     more by a genetic search (`netsched.placement.genetic`); of jobs that find no room together one drawn at
     random waits for the next time.
 
-    INFERRED: a pair's bandwidth factor is its bytes over those of the job's largest pair; tasks that do not
-    compute need no room. The code's estimate of what a job needs is not here: jobs are measured alone.
-    Sharing a processor and loading ahead are off in the code by default, and are not here either.
+    All hosts are looked at; the code stops after 3 x tasks + 5 that have room. INFERRED: a pair's bandwidth
+    factor is its bytes over those of the job's largest pair; tasks that do not compute need no room. The
+    code's estimate of what a job needs is not here: jobs are measured alone. Sharing a processor and loading
+    ahead are off in the code by default, and are not here either.
     """
 
     mode: Literal["best-fit", "batch"] = "best-fit"

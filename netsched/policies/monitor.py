@@ -101,10 +101,11 @@ def review_in(seen: Memory, now: float, period: float) -> float:
 def slowest(view: View, rows: Ints, owner: Ints, senders: int) -> Floats:
     """Bytes/s of the slowest link that flows of each sender cross now, inf where it has none."""
     flows = view.flows
+    sender = np.full(len(flows), -1)
+    sender[rows] = owner
+    of_link = np.repeat(sender, np.diff(flows.indptr))
     found = np.full(senders, np.inf)
-    for row, sender in zip(rows.tolist(), owner.tolist(), strict=True):
-        links = flows.links[flows.indptr[row] : flows.indptr[row + 1]]
-        found[sender] = min(found[sender], view.capacity[links].min(initial=np.inf))
+    np.minimum.at(found, of_link[of_link >= 0], view.capacity[flows.links[of_link >= 0]])
     return found
 
 
