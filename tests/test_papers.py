@@ -49,16 +49,16 @@ VGG16_FORWARD = 3.094e10
 def test_is_sound(name, capsys):
     assert main(["check", str(PAPERS / f"{name}.yaml")]) == 0
     assert f"{name} is sound" in capsys.readouterr().out
+    assert name in [spec.name for spec in load(PAPERS / f"{name}.yaml").policies]
 
 
-@pytest.mark.parametrize("name", OURS)
+# The others run below, where what they show is looked at.
+@pytest.mark.parametrize("name", ["beamer", "tictac", "tensorexpress"])
 def test_runs_in_the_simulator(name, tmp_path, capsys):
     settings = [word for each in SHORT[name] for word in ("--set", each)]
     asked = ["run", str(PAPERS / f"{name}.yaml"), "--engine", "sim", "--out", str(tmp_path / "out")]
     assert main([*asked, "--policy", name, "--no-plots", "--json", *settings]) == 0
     assert json.loads(capsys.readouterr().out)
-    scenario = load(PAPERS / f"{name}.yaml")
-    assert name in [spec.name for spec in scenario.policies]
 
 
 def run(name: str, *settings: str, only: tuple[str, ...] = ()) -> dict[str, tuple[Workload, Outcome]]:
@@ -162,7 +162,8 @@ def test_mercurys_gain_over_partitions_vanishes_with_their_start_up():
 
 
 def test_bytescheduler_hides_what_plain_connections_do_not_and_needs_credit_to():
-    took = {label: iteration(ran) for label, ran in run("bytescheduler").items()}
+    shown = ("fair", "bytescheduler", "bytescheduler(credit=4MB)")
+    took = {label: iteration(ran) for label, ran in run("bytescheduler", only=shown).items()}
     # Computing takes 0.473 s, and a port carries 553.4 MB in 0.354 s: all could be hidden.
     least = 3 * 32 * VGG16_FORWARD / DEVICE
     assert least < took["bytescheduler"] < 1.05 * least < took["fair"]
@@ -183,7 +184,8 @@ def test_dear_gains_where_a_backward_pass_is_too_short_to_hide_an_all_reduce():
 
 
 def test_bursts_as_long_as_the_authors_make_prophets_blocks_carry_more():
-    took = {label: iteration(ran) for label, ran in run("prophet").items()}
+    shown = ("fair", "prophet", "prophet(factor=4)")
+    took = {label: iteration(ran) for label, ran in run("prophet", only=shown).items()}
     assert took["prophet(factor=4)"] < took["prophet"] < took["fair"]
 
 

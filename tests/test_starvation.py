@@ -83,5 +83,6 @@ def test_the_check_names_what_a_coflow_waited_for():
 
 @pytest.mark.parametrize("policy", [*(kind() for kind in POLICIES.values()), P3(blocking=True)], ids=repr)
 def test_policies_say_whom_they_starve_if_they_do_and_only_then(policy: Policy):
-    found = [stream.what for queues in (None, 8) for stream in starved(policy, FABRIC, queues)]
+    # Where the first streams show it, the others need not be seen.
+    found = starved(policy, FABRIC, None) or starved(policy, FABRIC, 8)
     assert bool(declared(policy, "starves")) == bool(found or policy.name in UNSEEN), found
