@@ -97,8 +97,8 @@ class Drawn:
     control: Control
 
 
-def drawn(seed: int) -> Drawn:
-    """A random case, the same for a seed."""
+def drawn(seed: int, big: bool = False) -> Drawn:
+    """A random case, the same for a seed. A big one is too much for the oracle."""
     rng = np.random.default_rng(seed)
     fabric = FABRICS[seed % len(FABRICS)]
     unit = ("coflow", "flow", "job")[rng.choice(3, p=(0.5, 0.25, 0.25))]
@@ -115,12 +115,12 @@ def drawn(seed: int) -> Drawn:
         events=_FLOWS if unit == "flow" else (_COFLOWS, _FLOWS, _FLOWS | _COFLOWS)[rng.integers(3)],
     )
     control = CONTROLS[rng.integers(len(CONTROLS))]
-    workload = training_like(rng, len(fabric.hosts))
+    workload = training_like(rng, len(fabric.hosts), big)
     transport = (PER_FLOW, PER_PAIR)[rng.integers(2)]
     return Drawn(workload, fabric, policy, (None, 8, 6)[rng.integers(3)], transport, control)
 
 
-def training_like(rng: np.random.Generator, hosts: int) -> Workload:
+def training_like(rng: np.random.Generator, hosts: int, big: bool) -> Workload:
     """Jobs whose workers all push to one or two servers and pull from them, and wide coflows beside them.
 
     Half of the cases have sizes that are alike, so that many flows end at once, and as decisions fall due: to
@@ -133,25 +133,27 @@ def training_like(rng: np.random.Generator, hosts: int) -> Workload:
     def size() -> float:
         return unit * float(rng.integers(1, 4)) if alike else float(rng.lognormal(-1.0, 1.0))
 
-    for _ in range(rng.integers(3, 5)):
+    for _ in range(rng.integers(3, 8 if big else 5)):
         at = 0.0 if rng.random() < 0.4 else float(rng.choice([0.5, 1.0, rng.exponential(1.5)]))
-        _job(case, rng, hosts, at, size)
+        _job(case, rng, hosts, at, size, big)
         if rng.random() < 0.4:
             ends = rng.integers(0, hosts, (int(rng.integers(3, 15)), 2)).tolist()
             case.coflow(*((a, b, size() if rng.random() < 0.8 else 0.0) for a, b in ends), at=at)
     return case.build(hairpin=bool(rng.random() < 0.3))
 
 
-def _job(case: Case, rng: np.random.Generator, hosts: int, at: float, size: Callable[[], float]) -> None:
-    """One or two iterations of two or three layers, pushed and pulled by one to three workers."""
-    iterations = int(rng.integers(1, 3))
+def _job(
+    case: Case, rng: np.random.Generator, hosts: int, at: float, size: Callable[[], float], big: bool
+) -> None:
+    """One or two iterations of two or three layers (of a big one: one more), by one to three workers."""
+    iterations = int(rng.integers(1, 4 if big else 3))
     job = case.job(at, iterations)
     servers = rng.choice(hosts, int(rng.integers(1, 3)), replace=False).tolist()
     workers = rng.choice(hosts, int(rng.integers(1, 4)), replace=False).tolist()
     before: list[Node] = []
     for iteration in range(iterations):
         pulled: list[Node] = []
-        for _ in range(rng.integers(2, 4)):
+        for _ in range(rng.integers(2, 5 if big else 4)):
             seconds = float(rng.choice([0.0, 0.1, 0.2, rng.exponential(0.3)]))
             computed = case.task(seconds, job, iteration)
             case.builder.depend(computed, *before[-3:])

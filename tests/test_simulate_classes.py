@@ -8,6 +8,7 @@ from class_cases import Drawn, drawn
 from sim_cases import by_hand, run
 from test_simulate_oracle import agree
 
+from netsched import running
 from netsched.model import Outcome
 
 SEEDS = range(60, 84)
@@ -36,3 +37,17 @@ def test_many_classes_are_used_and_rates_repaired() -> None:
         sum(outcome.mechanisms[name] for _, outcome in ran) for name in ("repairs", "allocations")
     )
     assert repairs > 0.4 * rates
+
+
+def test_rates_are_those_computed_anew_where_the_oracle_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    # All repaired that can be. 38 never ended when a bundle was parked twice in one repair.
+    cases = [drawn(seed, big=True) for seed in range(36, 44)]
+    monkeypatch.setattr(running, "_REPAIRED", 1.0)
+    repaired = list(map(simulated, cases))
+    monkeypatch.setattr(running, "_REPAIRED", 0.0)
+    whole = list(map(simulated, cases))
+    for one, other in zip(repaired, whole, strict=True):
+        np.testing.assert_allclose(one.flow_finish, other.flow_finish, rtol=1e-9)
+        np.testing.assert_allclose(one.link_bytes, other.link_bytes, rtol=1e-9)
+    fewer, all_of_them = (sum(each.mechanisms["refills"] for each in ran) for ran in (repaired, whole))
+    assert fewer < 0.97 * all_of_them

@@ -7,7 +7,6 @@ coflows of many flows are active together and end one flow at a time, on links o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,18 +14,11 @@ import pytest
 from oracle import Oracle
 from sim_cases import Case, by_hand, equal_parts, run
 
-from netsched import running
 from netsched.fabric import Fabric
 from netsched.fabrics import build
 from netsched.model import Event, Outcome, Plan, Policy, Spec, View, Workload
 from netsched.policies import make
 from netsched.policies.base import plan_of
-from netsched.scenario import Scenario
-from netsched.scenario import build as build_scenario
-from netsched.simulate import simulate
-from netsched.sweep import points
-
-SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 HOSTS = 6
 FABRICS = (
@@ -114,29 +106,3 @@ def test_most_allocations_are_repairs() -> None:
         outcome = run(workload, FABRICS[0], policy)
         assert outcome.mechanisms["allocations"] > 100
         assert outcome.mechanisms["repairs"] >= outcome.mechanisms["allocations"] - 2 * 5
-
-
-@pytest.mark.parametrize("policy", ["sebf", "sincronia", "beamer", "jpas"])
-def test_who_is_parked_again_in_a_repair_is_parked_once(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Jobs that share servers in 8 classes: a class's link is used up in the repair that lets its bundle back.
-    found = points(SCENARIOS / "shootout.yaml", policies=(policy,))
-    for point in found:
-        if (point.at["jobs"], point.at["rate"]) == ("4 jobs", "10 Gbit/s"):
-            repaired = _simulated(point.scenario)
-            with monkeypatch.context() as patched:
-                patched.setattr(running, "_REPAIRED", 0.0)
-                whole = _simulated(point.scenario)
-            assert repaired.mechanisms["refills"] < whole.mechanisms["refills"]
-            np.testing.assert_allclose(repaired.flow_finish, whole.flow_finish, rtol=1e-9)
-
-
-def _simulated(scenario: Scenario) -> Outcome:
-    built = build_scenario(scenario)
-    return simulate(
-        built.ready[0].workload,
-        built.fabric,
-        built.ready[0].policy,
-        queues=scenario.queues,
-        transport=scenario.transport,
-        control=scenario.control,
-    )
