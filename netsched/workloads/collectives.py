@@ -157,8 +157,9 @@ def parents(n: int) -> tuple[Ints, Ints]:
     """The parent of each of `n` ranks in two binary trees, -1 for the root. (N,) each.
 
     No rank is an inner node of both, but for rank 0 where N is odd: odd ranks are leaves of the first tree,
-    and the second is the first one mirrored (N even) or shifted by one rank (N odd). Sanders, Speck, Träff, "Two-Tree Algorithms for Full
-    Bandwidth Broadcast, Reduction and Scan" (Parallel Computing 2009), in the numbering that NCCL uses.
+    and the second is the first one mirrored (N even) or shifted by one rank (N odd). Sanders, Speck, Träff,
+    "Two-Tree Algorithms for Full Bandwidth Broadcast, Reduction and Scan" (Parallel Computing 2009), in the
+    numbering that NCCL uses.
     """
 
     def above(rank: int) -> int:
