@@ -67,8 +67,11 @@ def model(patch: pytest.MonkeyPatch, sizes: list[int], forward: list[float]) -> 
     patch.setitem(MODELS, "tiny", Architecture(lambda _: table))
 
 
-def tiny_job(policy: Policy, rate: float, **params: Any) -> Workload:
-    """One job of `tiny`, a byte a parameter, on ports of `rate` B/s, as the policy reshapes it."""
+def tiny_job(policy: Policy, rate: float, also: dict[str, Any] | None = None, **params: Any) -> Workload:
+    """One job of `tiny`, a byte a parameter, on ports of `rate` B/s, as the policy reshapes it.
+
+    And another one that differs by `also`, where that is given.
+    """
     known = {
         "model": "tiny",
         "batch": 1,
@@ -76,7 +79,9 @@ def tiny_job(policy: Policy, rate: float, **params: Any) -> Workload:
         "device": {"flops": "1MFLOP/s", "efficiency": 1.0},
         "bytes_per_parameter": 1,
     }
-    return build((Spec("training", {**known, **params}),), big_switch(4, rate), 1, reshape_of(policy))
+    jobs = [{**known, **params, **more} for more in ([{}] if also is None else [{}, also])]
+    specs = tuple(Spec("training", job) for job in jobs)
+    return build(specs, big_switch(4, rate), 1, reshape_of(policy))
 
 
 def ran(

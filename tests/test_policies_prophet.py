@@ -205,6 +205,19 @@ def test_reports_tell_of_the_bandwidth_too(monkeypatch, control):
     assert rates == pytest.approx([1.0] * len(rates), rel=0.2) and rates
 
 
+@pytest.mark.parametrize(("start", "known"), [("100s", [0, 1]), ("10000s", [1])])
+def test_a_sender_is_forgotten_that_had_nothing_to_send_for_a_thousand_periods(monkeypatch, start, known):
+    # 5 s each. Else a coordinator would remember every job that it ever served.
+    tiny(monkeypatch)
+    policy = Prophet(partition=2.0, credit=1e-9, monitor=5.0)
+    one = tiny_job(policy, 1.0, **ALONE)
+    two = tiny_job(policy, 1.0, also={"name": "late", "start": start}, **ALONE)
+    watch, outcome = watched(policy, two)
+    assert Memory(*watch.seen[-1].memory).job.tolist() == known
+    alone = watched(policy, one)[1].flow_finish
+    assert outcome.flow_finish.tolist() == pytest.approx([*alone, *(alone + float(start.removesuffix("s")))])
+
+
 def test_a_cable_that_is_down_for_good_ends_the_run(monkeypatch):
     tiny(monkeypatch)
     policy = Prophet(partition=2.0, monitor=0.5)

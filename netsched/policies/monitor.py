@@ -17,6 +17,8 @@ from netsched.model import Bools, Floats, Ints, View
 Column = TypeVar("Column", Floats, Ints)
 
 _ROUNDING: Final = 1e-9
+_FORGOTTEN: Final = 1000
+"""Periods without anything to send after which a sender is a new one: its job is over, or nearly always."""
 
 
 class Memory(NamedTuple):
@@ -30,6 +32,7 @@ class Memory(NamedTuple):
     budget  bytes that its block may still take, inf from the last burst of a stage on
     begun   when its period began; `moved` bytes and `busy` seconds since then
     rate    bytes/s in the last period in which it sent, NaN before
+    last    when it last had something to send
     """
 
     at: Floats
@@ -47,6 +50,7 @@ class Memory(NamedTuple):
     moved: Floats
     busy: Floats
     rate: Floats
+    last: Floats
 
 
 def watched(view: View, rows: Ints, period: float) -> Memory:
@@ -55,7 +59,7 @@ def watched(view: View, rows: Ints, period: float) -> Memory:
     Flow columns are those of `rows`, in their order; new ones are in no block.
     """
     flows = view.flows
-    before = Memory(*view.memory) if view.memory else _nothing(view.now)
+    before = _of_late(Memory(*view.memory), period) if view.memory else _nothing(view.now)
     job, host = view.jobs.id[view.coflows.job[flows.coflow[rows]]], flows.src[rows]
     senders, owner, moved_to = _senders(before, job, host, view.now)
     number, left = flows.id[rows], flows.remaining[rows]
@@ -72,6 +76,8 @@ def watched(view: View, rows: Ints, period: float) -> Memory:
     over = view.now - senders.begun >= period * (1 - _ROUNDING)
     measured = over & (busy > 0)
     rate = np.where(measured, moved / np.where(measured, busy, 1.0), senders.rate)
+    last = senders.last.copy()
+    last[owner] = view.now
     return senders._replace(
         at=np.array([view.now]),
         flow=number,
@@ -83,6 +89,7 @@ def watched(view: View, rows: Ints, period: float) -> Memory:
         moved=np.where(over, 0.0, moved),
         busy=np.where(over, 0.0, busy),
         rate=rate,
+        last=last,
     )
 
 
@@ -111,8 +118,17 @@ def slowest(view: View, rows: Ints, owner: Ints, senders: int) -> Floats:
 
 def _nothing(now: float) -> Memory:
     floats, ints, bools = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, bool)
-    kinds = (ints, floats, ints, bools, floats, ints, ints, ints, ints, *(floats,) * 5)
+    kinds = (ints, floats, ints, bools, floats, ints, ints, ints, ints, *(floats,) * 6)
     return Memory(np.array([now]), *kinds)
+
+
+def _of_late(seen: Memory, period: float) -> Memory:
+    """Without senders that had nothing to send for long, none of which has a watched flow."""
+    late = seen.at[0] - seen.last <= _FORGOTTEN * period
+    if late.all():
+        return seen
+    per_sender = {name: getattr(seen, name)[late] for name in Memory._fields[6:]}
+    return seen._replace(owner=(np.cumsum(late) - 1)[seen.owner], **per_sender)
 
 
 def _senders(before: Memory, job: Ints, host: Ints, now: float) -> tuple[Memory, Ints, Ints]:
@@ -139,6 +155,7 @@ def _senders(before: Memory, job: Ints, host: Ints, now: float) -> tuple[Memory,
             moved=kept(before.moved, 0.0),
             busy=kept(before.busy, 0.0),
             rate=kept(before.rate, np.nan),
+            last=kept(before.last, now),
         ),
         owner,
         moved_to,
