@@ -103,15 +103,21 @@ class Claim(_Section):
         return self
 
 
+Values = Annotated[tuple[Annotated[dict[Text, Any], Field(min_length=1)], ...], Field(min_length=1)]
+"""Values of parameters, those of one run in each entry."""
+
+
 class Ablations(_Section):
     """Values of parameters that no paper fixes, each put in the place of the system's in the first claim.
 
     The system is its placement where it has one, else its policy. `variant`: of the file (default: the
-    claim's first). `note`: what to know when reading the figures.
+    claim's first). `elsewhere`: values that are tried in another variant, by its name. `note`: what to know
+    when reading the figures.
     """
 
     variant: Text | None = None
-    values: Annotated[tuple[Annotated[dict[Text, Any], Field(min_length=1)], ...], Field(min_length=1)]
+    values: Values
+    elsewhere: dict[Text, Values] = {}
     note: Text | None = None
 
 
@@ -130,8 +136,7 @@ class Claims(_Section):
 
     @model_validator(mode="after")
     def _variants_exist(self) -> Claims:
-        ablated = None if self.ablations is None else self.ablations.variant
-        for named in (*(claim.variants or () for claim in self.claims), (ablated,) if ablated else ()):
+        for named in (*(claim.variants or () for claim in self.claims), tuple(self.ablated)):
             for name in named:
                 if name not in self.variants:
                     raise ValueError(f"no variant is called {name!r}: {nearest(name, self.variants)}")
@@ -143,10 +148,12 @@ class Claims(_Section):
         return {name: self.variants[name] for name in names}
 
     @property
-    def ablated_in(self) -> str:
-        """The variant in which other values of parameters are tried for the first claim."""
-        named = None if self.ablations is None else self.ablations.variant
-        return named or next(iter(self.of(self.claims[0])))
+    def ablated(self) -> Mapping[str, Values]:
+        """Other values of parameters for the first claim, by the variant in which they are tried."""
+        if self.ablations is None:
+            return {}
+        first = self.ablations.variant or next(iter(self.claims[0].variants or self.variants))
+        return {first: self.ablations.values, **self.ablations.elsewhere}
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,13 @@ class Laboratory:
         )
 
     def ablate(self, system: System) -> tuple[float, ...]:
-        """What the first claim gains as it stands and with each of the ablations' values; () without any."""
+        """What the first claim gains in each ablated variant, as it stands and with each of its values."""
         claims = system.claims
-        if claims.ablations is None:
-            return ()
-        tried: tuple[Changes, ...] = (NO_CHANGES, *claims.ablations.values)
-        return tuple(self.gain(system, claims.claims[0], claims.ablated_in, each) for each in tried)
+        return tuple(
+            self.gain(system, claims.claims[0], variant, each)
+            for variant, values in claims.ablated.items()
+            for each in (NO_CHANGES, *values)
+        )
 
     def gain(self, system: System, claim: Claim, variant: str, changes: Changes = NO_CHANGES) -> float:
         """What the claim's system gains over its baseline in one variant, in the published form, rounded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from netsched.claims import Ablations, Claim, Published, Side, System
+from netsched.claims import Claim, Published, Side, System, Values
 from netsched.reproduce import NAMES, Finding
 
 _HEAD = """\
@@ -64,8 +64,12 @@ def section(system: System, findings: Sequence[Finding], ablated: Sequence[float
     ]
     for finding in findings:
         lines += [*_claim(system, finding), ""]
-    if claims.ablations is not None:
-        lines += [*_ablations(system, claims.ablations, ablated), ""]
+    left = list(ablated)
+    for variant, values in claims.ablated.items():
+        here, left = left[: len(values) + 1], left[len(values) + 1 :]
+        lines += [*_ablations(claims.claims[0], variant, values, here), ""]
+    if claims.ablations is not None and claims.ablations.note:
+        lines += [claims.ablations.note, ""]
     return "\n".join(lines)
 
 
@@ -91,11 +95,10 @@ def _measured(claim: Claim) -> str:
     return NAMES[claim.measure] + (f" of {', '.join(claim.jobs)}" if claim.jobs else "")
 
 
-def _ablations(system: System, ablations: Ablations, ablated: Sequence[float]) -> list[str]:
-    claim = system.claims.claims[0]
-    told = [", ".join(f"`{name}={value}`" for name, value in each.items()) for each in ablations.values]
-    lines = [
-        f"Other values of its parameters, for the first claim, {system.claims.ablated_in}:",
+def _ablations(claim: Claim, variant: str, values: Values, ablated: Sequence[float]) -> list[str]:
+    told = [", ".join(f"`{name}={value}`" for name, value in each.items()) for each in values]
+    return [
+        f"Other values of its parameters, for the first claim, {variant}:",
         "",
         "| parameters | measured |",
         "|---|---|",
@@ -104,7 +107,6 @@ def _ablations(system: System, ablations: Ablations, ablated: Sequence[float]) -
             for which, value in zip(["as above", *told], ablated, strict=True)
         ),
     ]
-    return [*lines, "", ablations.note] if ablations.note else lines
 
 
 def _setting(text: str) -> str:

@@ -352,6 +352,17 @@ def test_parrot_gives_the_job_that_was_served_least_ten_times_as_much():
     assert ended(workload, Parrot(), 8, PER_FLOW) == pytest.approx([11.0, 3.0])
 
 
+def test_parrot_gives_the_first_class_only_to_whom_it_is_confident_of():
+    # At 3 s 2 B and 1 B are served, as below: `sure` is 1/2.
+    case = Case(4)
+    case.coflow((0, 1, 9.0))
+    case.coflow((0, 1, 9.0), at=1.0)
+    case.coflow((2, 3, 3.0))
+    (view,) = [each for each in shown(case.build(), Fair(), queues=8) if each.now == pytest.approx(3.0)]
+    assert Parrot(confident=0.4)(view).rank.tolist() == [1, 0]
+    assert Parrot(confident=0.6)(view).rank.tolist() == [1, 1]
+
+
 def test_parrot_is_as_sure_as_the_service_differs():
     # At 3 s the jobs of 9 B have been served 2 B (alone for 1 s, then halves) and 1 B, so sure is 1/2 and the
     # weight 1 + 9/2; the third job, on links of its own, has been served nothing before and 3 B of its 3 B.
@@ -415,6 +426,7 @@ def test_rates_are_the_fairest_multiples_of_the_weights(weight, right):
         ("jpas", {"plateau": 1.5}, "plateau 1.5"),
         ("parrot", {"most": 0.5}, "most is 0.5"),
         ("parrot", {"age": 0}, "age 0.0 s"),
+        ("parrot", {"confident": 1.0}, "confident is 1.0"),
         ("p3", {"blocking": "perhaps"}, "blocking"),
     ],
 )

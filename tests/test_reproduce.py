@@ -86,9 +86,9 @@ FIXED: dict[str, set[str]] = {
 
 def test_every_parameter_that_no_paper_fixes_is_tried_with_another_value():
     for system in systems(PAPERS):
-        side, tried = system.claims.claims[0].system, system.claims.ablations
+        side, tried = system.claims.claims[0].system, system.claims.ablated.values()
         kind = PLACEMENTS[side.placement] if side.placement else POLICIES[side.policy.split("(")[0]]
-        changed = {name for changes in (tried.values if tried else ()) for name in changes}
+        changed = {name for values in tried for changes in values for name in changes}
         wanted = {field.name for field in fields(kind)} - FIXED.get(system.name, set())
         assert wanted <= changed, f"{system.name}: {wanted - changed}"
 
@@ -246,6 +246,11 @@ def papers(tmp_path):
         (
             "variants: {one: []}",
             "variants: {one: []}\nablations: {variant: two, values: [{a: 1}]}",
+            r"no variant is called 'two': \(good: one\)",
+        ),
+        (
+            "variants: {one: []}",
+            "variants: {one: []}\nablations: {values: [{a: 1}], elsewhere: {two: [{a: 1}]}}",
             r"no variant is called 'two': \(good: one\)",
         ),
         ("measure: step", "measure: step, variants: [two]", r"no variant is called 'two': \(good: one\)"),

@@ -38,13 +38,14 @@ class Parrot:
     job even where all weigh the same.) These rates are reserved, and what is left over is shared max-min in
     proportion to the weights. Looked at when a coflow comes or ends, and every `period` if set (0: not).
 
-    Hardware classes know no reserves: there the inferred job has the first class if `sure` is more than a
-    half, and all others share the second, whatever their weights. INFERRED too.
+    Hardware classes know no reserves: there the inferred job has the first class if `sure` is more than
+    `confident`, and all others share the second, whatever their weights. INFERRED too.
     """
 
     most: float = 10.0
     age: Duration = 10.0
     period: Duration = 0.0
+    confident: float = 0.5
 
     name: ClassVar[str] = "parrot"
     clairvoyant: ClassVar[bool] = False
@@ -57,6 +58,8 @@ class Parrot:
     def __post_init__(self) -> None:
         if not 1 <= self.most < math.inf or not self.age > 0:
             raise ValueError(f"most is {self.most}, age {self.age} s: they must be 1 or more, and above 0")
+        if not 0 <= self.confident < 1:
+            raise ValueError(f"confident is {self.confident}: must be 0 or more, and below 1")
 
     def __call__(self, view: View) -> Plan:
         flows = view.flows
@@ -64,7 +67,7 @@ class Parrot:
         inferred, sure = _shortest(view)
         review_in = self.period or math.inf
         if view.queues is not None:
-            first = (job == inferred) & (sure > 0.5)
+            first = (job == inferred) & (sure > self.confident)
             return plan_of(view, np.where(first, 0, 1), review_in=review_in)
         weight = self._weights(view, job, inferred, sure)
         rate = scaled_rates(view, job, weight)
