@@ -28,15 +28,16 @@ class Parrot:
     linear program scales bandwidths by weight. Sizes are not known to it.
 
     INFERRED, all formulas. The service of a job is the bytes that its active coflows have sent over their
-    number; a view shows neither coflows that have ended nor their bytes, so this begins anew with each
-    synchronisation. `sure` = 1 - least / second least service (0 where equal, and for one job); the inferred
-    job weighs 1 + (`most` - 1) x sure, others 1. A job has waited as long as its oldest active coflow is
-    there, less what its present flows' bytes sent would have taken alone; w seconds make it weigh
-    1 + w / `age` times as much. The program: every flow of job j gets the same rate x_j, the least of
-    x_j / weight_j is made as great as the links allow, and so on for the jobs that are free to get more.
-    (The greatest sum of weight x rate would be a single program, but gives all that is not guaranteed to one
-    job even where all weigh the same.) These rates are reserved, and what is left over is shared max-min in
-    proportion to the weights. Looked at when a coflow comes or ends, and every `period` if set (0: not).
+    number; a view shows neither coflows that have ended nor their bytes, and none are remembered, so this
+    begins anew with each synchronisation. `sure` = 1 - least / second least service (0 where equal, and for
+    one job); the inferred job weighs 1 + (`most` - 1) x sure, others 1. A job has waited as long as its
+    oldest active coflow is there, less what its present flows' bytes sent would have taken alone; w seconds
+    make it weigh 1 + w / `age` times as much. The program: every flow of job j gets the same rate x_j, the
+    least of x_j / weight_j is made as great as the links allow, and so on for the jobs that are free to get
+    more. (The greatest sum of weight x rate would be a single program, but gives all that is not guaranteed
+    to one job even where all weigh the same.) These rates are reserved, and what is left over is shared
+    max-min in proportion to the weights. Looked at when a coflow comes or ends, and every `period` if set (0:
+    not).
 
     Hardware classes know no reserves: there the inferred job has the first class if `sure` is more than
     `confident`, and all others share the second, whatever their weights. INFERRED too.

@@ -23,9 +23,9 @@ class Sincronia:
     is then within 4 times of the least. On longer paths the proof gives 2 x (links of a path).
 
     Online the paper gathers arrivals in epochs that double in length, and orders anew at each epoch's begin
-    the coflows that a linear program admits to it; the others follow behind. Which they are is the epoch's
-    memory, that a pure function of the view has no place for. So coflows are ordered anew whenever flows
-    are released: a small newcomer need not wait for an epoch's end, and the factor proven for epochs does
+    the coflows that a linear program admits to it; the others follow behind. Here are no epochs, of which a
+    policy would have to remember who is in (`Plan.memory`): coflows are ordered anew whenever flows are
+    released: a small newcomer need not wait for an epoch's end, and the factor proven for epochs does
     not carry over. The control's `period` gathers arrivals, in steps of one length. An order stays when a
     coflow ends: it is as good for those that are left, and the proof is of one order.
 
@@ -41,7 +41,7 @@ class Sincronia:
     events: ClassVar[Event] = Event.FLOW_RELEASED
     starves: ClassVar[str] = (
         "large or light coflows, as long as small or heavy ones come: the epochs that would age them "
-        "are not in a view"
+        "are left out"
     )
 
     def __call__(self, view: View) -> Plan:
