@@ -6,6 +6,7 @@ Standard output belongs to the table or the JSON, so that it can be piped while 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -45,6 +46,7 @@ class Watch:
         )
         self.task = self.bar.add_task("", total=None, detail="", visible=False)
         self.head = ""
+        self.told_of_compiling = False
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -61,6 +63,9 @@ class Watch:
 
     def begin(self, engine: str, policy: str, position: int, total: int) -> None:
         self.head = f"[{position + 1}/{total}] {engine} {policy}"
+        if engine == "sim" and not self.told_of_compiling and _must_compile():
+            self.note("compiling the simulator, once after it was installed or changed: one to three minutes")
+            self.told_of_compiling = True
         self.bar.reset(self.task, total=None, description=escape(self.head), visible=True, detail="")
 
     def progress(self, standing: Standing) -> None:
@@ -74,3 +79,13 @@ class Watch:
 
     def fail(self, error: NetschedError) -> None:
         self.note(f"{self.head}: failed")
+
+
+def _must_compile() -> bool:
+    """Is no compiled event loop kept? Then the first run is silent for minutes, which counts as its time."""
+    import numba  # noqa: PLC0415 # slow to import, and an emulation may not need it
+
+    import netsched.jit  # noqa: PLC0415, F401 # chooses the folder
+
+    folder: str = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    return next(Path(folder).glob("*/advance.advance-*.nbi"), None) is None
