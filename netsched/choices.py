@@ -107,6 +107,13 @@ def _choice(
             problems.add(path, f"{shown(params)} is not right: write the {noun}'s parameters as a mapping")
             return None
         entry, named_at = {**(params or {}), "kind": name}, path
+    elif isinstance(entry, dict) and "kind" not in entry and len(entry) > 1:
+        names = ", ".join(shown(key) for key in entry)
+        problems.add(
+            path,
+            f"has {len(entry)} keys, {names}: write {{NAME: {{PARAMETER: VALUE}}}}, one {noun} to an entry",
+        )
+        return None
     spec = _kind(problems, path, entry, kinds, noun, named_at=named_at)
     if spec is None:
         return None

@@ -112,7 +112,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         from netsched import sweep_plot  # noqa: PLC0415 # matplotlib is slow to import
 
         sweep_plot.plot(swept, arguments.metric, out / "plots")
-    _say(f"results of {len(found)} points in {out}")
+    _say(f"results of {len(found)} point{'' if len(found) == 1 else 's'} in {out}")
     for point, failure in swept.failures:
         _complain(failure.error, f"{point.title}: {failure.engine} {failure.policy}: ")
     if swept.failures:

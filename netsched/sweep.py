@@ -144,6 +144,9 @@ def _axis(problems: Problems, path: KeyPath, value: object) -> dict[str, list[st
         ((key, each),) = value.items()
         if not each:
             problems.add((*path, key), "is empty: list values")
+        for position, one in enumerate(each):
+            if _shown(one) in map(_shown, each[:position]):
+                problems.add((*path, key, position), f"{shown(one)} is listed twice: list each value once")
         return {_shown(one): [f"{key}={json.dumps(one)}"] for one in each}
     if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
         return {

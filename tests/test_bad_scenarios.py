@@ -100,6 +100,11 @@ BAD = {
         scenario(policies="policies: [fair, fair]"),
         "bad.yaml:4: policies.1: the policy fair is listed twice: list each once",
     ),
+    "two policies in one entry": (
+        scenario(policies="policies: [{fair: {}, aalo: {sync: 5ms}}]"),
+        "bad.yaml:4: policies.0: has 2 keys, 'fair', 'aalo': "
+        "write {NAME: {PARAMETER: VALUE}}, one policy to an entry",
+    ),
     "no policies": (
         scenario(policies="policies: []"),
         "bad.yaml:4: policies: is empty: write a list such as [fair, fifo]",

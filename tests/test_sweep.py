@@ -107,6 +107,10 @@ def test_a_run_of_a_sweep_is_refused_with_both_ways_out(here, capsys):
         ("sweep=[1, 2]", r"sweep: \[1, 2\] is not right: write axes"),
         ("sweep.rate=[1]", r"sweep.rate: \[1\] is not right: write \{key: \[value, ...\]\}, or names"),
         ("sweep.rate={fabric.rate: []}", r"sweep.rate.fabric.rate: is empty: list values"),
+        (
+            "sweep.rate={fabric.rate: [1Gbit/s, 2Gbit/s, 1Gbit/s]}",
+            r"fabric.rate.2: '1Gbit/s' is listed twice",
+        ),
         ("sweep.rate={fabric.rat: [1Gbit/s]}", r"fabric.rat: unknown key.* \(at size equal, rate 1Gbit/s\)"),
         ("sweep.rate={fabric.rate: [1Gbit/s, 1bit]}", r"'1bit' is not a rate.*\(at size equal, rate 1bit\)"),
         ("sweep.rate={description: [a/b, a.b]}", r"rate a/b and size equal, rate a.b would both be in"),
