@@ -7,9 +7,11 @@ place, and what it does not list is not part of the result. docs/results.md desc
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +74,35 @@ class Result:
 
 
 # ------------------------------------------------------------------ writing
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other runs out of `folder` until the block ends or the process does.
+
+    Two at once would clear each other's files and mix their runs. ScenarioError if one is at work there, or
+    the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileExistsError:
+        raise ScenarioError(f"{folder}: is a file; the results need a folder of their own (--out)") from None
+    except OSError as error:
+        raise ScenarioError(f"{folder}: cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        text = "another run writes its results there: wait for its end, or choose another folder (--out)"
+        raise ScenarioError(f"{folder}: {text}") from None
+    except OSError:
+        # Some network file systems know no locks: there it is the user's care, as it was.
+        pass
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 def create(folder: Path, scenario: Scenario) -> None:

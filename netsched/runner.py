@@ -159,6 +159,13 @@ def run(
     first CapabilityError. ScenarioError before anything has run; Interrupted on Ctrl-C.
     """
     built = build(scenario)
+    with results.alone(out):
+        return _run(scenario, built, engines, out, reporter, figures=figures)
+
+
+def _run(
+    scenario: Scenario, built: Built, engines: Sequence[str], out: Path, reporter: Reporter, *, figures: bool
+) -> Ended:
     results.create(out, scenario)
     for name in ENGINES:
         # Engines append, one run after the other: without this also to what an earlier comparison left.

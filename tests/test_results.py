@@ -155,6 +155,17 @@ def test_a_folder_of_tables_reads_as_one(folder):
     assert len(whole["stage"]) == 3 * len(runs)
 
 
+def test_a_folder_takes_one_run_at_a_time(tmp_path):
+    where = tmp_path / "new" / "result"
+    with results.alone(where):
+        with pytest.raises(ScenarioError, match=r"result: another run writes its results there: wait"):
+            results.alone(where).__enter__()
+        with results.alone(tmp_path / "other"):
+            pass
+    with results.alone(where):
+        assert not list(where.iterdir())
+
+
 def test_labels_that_collide_as_file_names_do_not_collide():
     stems = {Key("sim", label, 1).stem for label in ("a(b=1)", "a(b=1", "a_b_1", "a/b/1", "../a", "ä", "")}
     assert len(stems) == 7
