@@ -41,6 +41,10 @@ from netsched.ledger import (
 from netsched.membership import close_bundle, insert, lose, redo
 from netsched.rates import reallocate
 from netsched.uses import Uses
+from netsched.ways import Ways, all_known, enter
+
+NOBODY, PACKETS, CIRCUITS = range(3)
+"""Which released flows `advance` puts into bundles: none, all as they are, or all by their ways."""
 
 
 @inner
@@ -112,18 +116,30 @@ def _end_listed(led: Ledger, bun: Bundles, net: Uses, horizon: float) -> None:
 
 
 @inner
-def _admit(led: Ledger, bun: Bundles, net: Uses, s: Scratch) -> None:
-    """`take_fresh` and `insert_all` for released flows of which all is known that a plan says."""
+def _admit(led: Ledger, bun: Bundles, net: Uses, s: Scratch, ways: Ways, over: int, until: float) -> None:
+    """`take_fresh`, `enter` and `insert_all` for released flows of which all is known that a plan says.
+
+    Nothing is done where circuits may be about to change, or a path is not there yet.
+    """
     fresh = led.fresh[: led.count[FRESH]]
     first = 0
     for i in range(1, len(fresh) + 1):
         if i == len(fresh) or led.start[fresh[i]] != led.start[fresh[first]]:
             sort_by(s.number, fresh[first:i], s.spare)
             first = i
+    if over == CIRCUITS:
+        # Without a flow under way nobody has been asked about circuits, however long ago that was due.
+        soon = bun.clock[0] * (1.0 + 1e-12) >= until
+        if soon or not led.count[ACTIVE_LIST] or not all_known(ways, fresh):
+            return
+        for f in fresh:
+            enter(ways, bun, f)
     for f in fresh:
         led.active[led.count[ACTIVE_LIST]] = f
         led.count[ACTIVE_LIST] += 1
-        insert(bun, net, f)
+        # A flow that waits for a circuit is in no bundle.
+        if bun.not_before[f] <= bun.clock[0]:
+            insert(bun, net, f)
     led.count[FRESH] = 0
     bun.count[N_ADMISSIONS] += 1
 
@@ -134,7 +150,8 @@ def advance(
     bun: Bundles,
     net: Uses,
     s: Scratch,
-    admits: bool,
+    ways: Ways,
+    admits: int,
     concern: int,
     until: float,
     most_events: int,
@@ -142,12 +159,12 @@ def advance(
     """Run until something concerns the caller, or `until`, or so many events; False if nothing can happen.
 
     What concerns it: an event whose bit is in `concern`, or a released flow, which only the caller can put
-    into a bundle; with `admits`, all is known that a plan says of it, and this does it. The caller reads
-    led.count[EVENTS] and clears it. The time is in clock[0].
+    into a bundle; where it `admits` some (PACKETS, or CIRCUITS, by `ways`), all is known that a plan says of
+    it, and this does it. The caller reads led.count[EVENTS] and clears it. The time is in clock[0].
     """
     for _ in range(most_events):
-        if led.count[FRESH] and admits:
-            _admit(led, bun, net, s)
+        if led.count[FRESH] and admits and not led.count[EVENTS] & concern:
+            _admit(led, bun, net, s, ways, admits, until)
         if led.count[FRESH] or led.count[EVENTS] & concern:
             return True
         if not led.count[NODES_LEFT]:

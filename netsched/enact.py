@@ -49,12 +49,13 @@ def switch(run: Run, light: LightPaths, fresh: Ints, happened: Event) -> None:
         if (booked or failed) and not run.policy.local:
             # What it booked is gone, or does not fit: to the policy that is as if flows had come anew.
             run.cadence.note(run.policy.events & Event.FLOW_RELEASED)
-        run.gate = min(run.gate, bundles.next_gate(run.bundles, moved))
+        if light.relays is not None or (light.ways.gate[moved] > run.now).any():
+            run.gate = min(run.gate, bundles.next_gate(run.bundles, moved))
     if len(fresh):
         run.bundles, moves = light.enter(run.bundles, fresh)
-        place(run.bundles, moves, light.held, light.gate)
+        place(run.bundles, moves, light.ways.held, light.ways.gate)
     if light.relays is not None:
-        run.bundles = light.relays.forward(run.bundles, run.uses, light.lit)
+        run.bundles = light.relays.forward(run.bundles, run.uses, light.ways.lit)
     _show_paths(run)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from netsched.control import Cadence
 from netsched.crossconnect import CrossConnect
 from netsched.fabric import Fabric
 from netsched.ledger import Ledger
-from netsched.model import Bools, Circuits, Control, Event, Fault, Floats, Ints, Transport, Workload
+from netsched.model import Circuits, Control, Event, Fault, Floats, Ints, Transport, Workload
 from netsched.observe import Static
 from netsched.observe_circuits import PairsOf, circuit_view, pairs_of
 from netsched.optics import Optics, choices, no_optics, optics_of
@@ -33,30 +33,17 @@ from netsched.reroute import Moves, enlist, listed, move
 from netsched.routes import Routes
 from netsched.shortest import Chain, Chains
 from netsched.uses import Uses
-
-_FEW: Final = 64
-"""Flows whose ways are kept for others like them. Jobs release a few at a time, again and again."""
-
-
-Ways = tuple[Ints, Floats, Bools]
-"""Of each flow: the row of its path, the seconds that it takes, and whether the flow must wait."""
+from netsched.ways import MISSING, TURNS, VERSION, Ways, find_ways, open_ways
 
 
 @dataclass
 class LightPaths:
-    """State of one run. `head` and `following` list the flows of each pair of ends (`pairs.key`).
+    """State of one run.
 
-    packets   (F,) row of the path over packet switches;  packet_latency its seconds
-    job       (F,) of each flow
-    choice    (F,) number by which a flow picks one of several circuits of its pair
-    row_of    (F, S) row of the path over a direct circuit of each switch, -1 where none was needed yet
-    held      (F,) whether a flow must wait for a circuit;  gate  (F,) what its plan says of `not_before`
-    said      (F,) the class that its plan gives a flow;  precedence  who goes first on circuits all the same
-    lit       (S, E) the end that each end reaches, as flows have been told
-    owner     (S, E) whose flows alone may go there, -1 for all;  owners  what it will be, and when
-    cut       (F,) whether a flow's every path over packet switches has lost a link
-    known     the ways of flows between the same hosts, with the same path, choice and job, as they are now
-    relays    who takes two circuits one after the other, None where the scheduler has nobody do that
+    ways        which way each flow takes, and who waits, as long as circuits are as they are
+    precedence  who goes first on circuits, whatever class its plan gives it
+    owners      whose flows alone may use a circuit, and from when on
+    relays      who takes two circuits one after the other, None where the scheduler has nobody do that
     """
 
     optics: Optics
@@ -66,29 +53,15 @@ class LightPaths:
     pairs: PairsOf
     table: PathTable
     workload: Workload
-    packets: Ints
-    packet_latency: Floats
-    job: Ints
-    choice: npt.NDArray[np.uint64]
-    row_of: Ints
-    head: Ints
-    following: Ints
+    ways: Ways
     buffer: Ints
-    lit: Ints
-    held: Bools
-    gate: Floats
     seen: npt.NDArray[np.int8]
-    said: Ints
     precedence: Precedence
-    cut: Bools
     outages: Outages
     relays: Relays | None
-    owner: Ints
     owners: list[tuple[float, Ints]] = field(default_factory=list)
     decisions: int = 0
     chains: Chains | None = None
-    latency_of: dict[int, float] = field(default_factory=dict)
-    known: dict[tuple[int, ...], tuple[int, float, bool]] = field(default_factory=dict)
 
     @property
     def events(self) -> Event:
@@ -97,12 +70,12 @@ class LightPaths:
 
     def gated(self, flows: Ints, not_before: Floats) -> Floats:
         """Before when the flows must not send, given what their plan says."""
-        self.gate[flows] = not_before
-        return np.where(self.held[flows], np.inf, not_before)
+        self.ways.gate[flows] = not_before
+        return np.where(self.ways.held[flows], np.inf, not_before)
 
     def ranked(self, flows: Ints, cls: Ints) -> Ints:
         """The classes in which the flows go, given what their plan says."""
-        self.said[flows] = cls
+        self.ways.said[flows] = cls
         return in_turn(cls, self.precedence.turn[flows])
 
     def booked(self, flows: Ints, reserve: Floats) -> Floats:
@@ -118,7 +91,7 @@ class LightPaths:
 
     def enter(self, bun: Bundles, fresh: Ints) -> tuple[Bundles, Moves]:
         """The ways of flows that have just been released."""
-        enlist(fresh, self.pairs.key, self.head, self.following)
+        enlist(fresh, self.ways.key, self.ways.head, self.ways.following)
         return self._ways(bun, fresh)
 
     def change(
@@ -156,20 +129,20 @@ class LightPaths:
         self.cross.advance(now)
         up = self.cross.up()
         failed = self._handed_over(now) or failed
-        turned = self.precedence.advance(now, up)
-        if np.array_equal(up, self.lit) and not (failed or len(turned)):
+        turned = self._take_turns(now, up)
+        if np.array_equal(up, self.ways.lit) and not (failed or len(turned)):
             return bun, active[:0], False
         flows = old if failed else self._concerned(ledger, up, turned, old)
         if self.relays is not None:
             flows = np.union1d(flows, self._take_back(self.relays, bun, net, up))
-        new = (up != self.lit) & (up >= 0)
-        self.lit = up
+        new = (up != self.ways.lit) & (up >= 0)
+        self.ways.lit[:] = up
+        self.ways.rule[VERSION] += 1
         self.chains = None
-        self.known.clear()
         bun, moves = self._ways(bun, flows[bun.bundle_of[flows] != IN_FLIGHT])
-        booked = move(bun, net, ledger, moves, self.held, self.gate, self.seen, self.buffer)
+        booked = move(bun, net, ledger, moves, self.ways.held, self.ways.gate, self.seen, self.buffer)
         if self.relays is not None and self.relays.slot_bytes > 0:
-            able = old[self.held[old] & (self.gate[old] <= now) & (bun.bundle_of[old] == NOWHERE)]
+            able = old[self.ways.held[old] & (self.ways.gate[old] <= now) & (bun.bundle_of[old] == NOWHERE)]
             bun = self.relays.offer(ledger, bun, net, new, up, able, active)
         return bun, flows, booked
 
@@ -185,10 +158,21 @@ class LightPaths:
 
     def _handed_over(self, now: float) -> bool:
         """Whether a circuit belongs to others from now on."""
-        before = self.owner
+        if not self.owners:
+            return False
+        before = self.ways.owner.copy()
         while self.owners and self.owners[0][0] <= now:
-            self.owner = self.owners.pop(0)[1]
-        return not np.array_equal(before, self.owner)
+            self.ways.owner[:] = self.owners.pop(0)[1]
+        return not np.array_equal(before, self.ways.owner)
+
+    def _take_turns(self, now: float, up: Ints) -> Ints:
+        """Have others go first where that is due; the pairs with a circuit that it concerns."""
+        before = self.precedence.first
+        turned = self.precedence.advance(now, up)
+        if self.precedence.first is not before and self.precedence.first is not None:
+            self.ways.first[:] = self.precedence.first.ravel()
+            self.ways.rule[TURNS] = True
+        return turned
 
     def _take_back(self, relays: Relays, bun: Bundles, net: Uses, up: Ints) -> Ints:
         """Stop what is on circuits that go; the flows that have bytes again, none of which now sends."""
@@ -196,7 +180,7 @@ class LightPaths:
         # One that had sent all of its own did so with a circuit, which may be there no more.
         idle = flows[bun.bundle_of[flows] == IN_FLIGHT]
         bun.bundle_of[idle] = NOWHERE
-        self.held[idle] = True
+        self.ways.held[idle] = True
         bun.not_before[idle] = np.inf
         return flows
 
@@ -226,10 +210,11 @@ class LightPaths:
         links = self.outages.happen(ledger, bun, now)
         self.cadence.note(self.cross.fail(self.outages.down, bun.capacity, now))
         if len(links):
-            before, cut = self.packets, self.cut
-            bun, self.packets, self.packet_latency, self.cut = self.outages.ways(bun, self.table)
-            self.outages.moved += int(np.count_nonzero((before != self.packets)[old] & ~self.cut[old]))
-            self.outages.stranded += int(np.count_nonzero(self.cut[old] & ~cut[old]))
+            ways = self.ways
+            bun, packets, latency, cut = self.outages.ways(bun, self.table)
+            self.outages.moved += int(np.count_nonzero((ways.packets != packets)[old] & ~cut[old]))
+            self.outages.stranded += int(np.count_nonzero(cut[old] & ~ways.cut[old]))
+            ways.packets[:], ways.packet_latency[:], ways.cut[:] = packets, latency, cut
         return bun
 
     def _concerned(self, ledger: Ledger, up: Ints, turned: Ints, active: Ints) -> Ints:
@@ -239,87 +224,60 @@ class LightPaths:
         """
         if self.circuits.hops > 1:
             return active
-        s, e = np.nonzero(up != self.lit)
-        n_ends = len(self.optics.ends)
-        ends = np.concatenate([up[s, e], self.lit[s, e]])
+        ways, n_ends = self.ways, len(self.optics.ends)
+        s, e = np.nonzero(up != ways.lit)
+        ends = np.concatenate([up[s, e], ways.lit[s, e]])
         keys = np.union1d((np.tile(e, 2) * n_ends + ends)[ends >= 0], turned)
-        n = listed(ledger, keys, self.head, self.following, self.buffer)
+        n = listed(ledger.status, keys, ways.head, ways.following, self.buffer)
         return self.buffer[:n].copy()
 
     def _ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Moves]:
         """The way of each flow over the circuits that are up, and the class in which it goes there."""
-        bun, (row, latency, waits) = self._known_ways(bun, flows)
-        lit = ~waits & (row != self.packets[flows])
-        turn = self.precedence.turns(flows, self.pairs.key[flows], lit, waits)
-        self.precedence.turn[flows] = turn
-        return bun, Moves(flows, row, latency, waits, in_turn(self.said[flows], turn))
+        n = len(flows)
+        row, latency, waits = np.empty(n, np.int64), np.empty(n), np.empty(n, bool)
+        turn = np.empty(n, np.int8)
+        if find_ways(self.ways, flows, row, latency, waits, turn):
+            bun = self._make_rows(bun, flows[row == MISSING])
+            find_ways(self.ways, flows, row, latency, waits, turn)
+        self.ways.turn[flows] = turn
+        return bun, Moves(flows, row, latency, waits, in_turn(self.ways.said[flows], turn))
 
-    def _known_ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Ways]:
-        if not 0 < len(flows) <= _FEW:
-            return self._find_ways(bun, flows)
-        ends = self.workload.flows
-        columns = ends.src, ends.dst, self.packets, self.choice, self.job
-        alike = list(zip(*(each[flows].tolist() for each in columns), strict=True))
-        if any(each not in self.known for each in alike):
-            bun, found = self._find_ways(bun, flows)
-            ways = (column.tolist() for column in found)
-            self.known.update(zip(alike, zip(*ways, strict=True), strict=True))
-            return bun, found
-        row, latency, waits = zip(*(self.known[each] for each in alike), strict=True)
-        return bun, (np.array(row), np.array(latency), np.array(waits))
-
-    def _find_ways(self, bun: Bundles, flows: Ints) -> tuple[Bundles, Ways]:
-        key = self.pairs.key[flows]
-        row, latency, waits = self.packets[flows], self.packet_latency[flows], self.cut[flows]
-        if not len(self.optics.ends):
-            return bun, (row, latency, waits)
-        src, dst = np.divmod(key, len(self.optics.ends))
-        owner = self.owner[:, src]
-        lit = (self.lit[:, src] == dst) & (key >= 0) & ((owner < 0) | (owner == self.job[flows]))
+    def _make_rows(self, bun: Bundles, flows: Ints) -> Bundles:
+        """Paths for flows with a circuit of their pair, and for others over several where some are there."""
+        ways, ends = self.ways, self.workload.flows
+        src, dst = np.divmod(ways.key[flows], len(self.optics.ends))
+        owner = ways.owner[:, src]
+        lit = (ways.lit[:, src] == dst) & ((owner < 0) | (owner == ways.job[flows]))
         count = lit.sum(axis=0)
-        waits |= (key >= 0) & (self.circuits.without_circuit != "eps")
-        waits &= count == 0
-        if count.any():
-            direct = np.flatnonzero(count)
-            bun, row[direct], latency[direct] = self._direct(bun, flows[direct], lit[:, direct], key[direct])
-        if self.circuits.hops > 1:
-            rest = np.flatnonzero((key >= 0) & (count == 0))
-            bun, found, rows, seconds = self._detours(bun, flows[rest], key[rest])
-            row[rest[found]], latency[rest[found]] = rows, seconds
-            waits[rest[found]] = False
-        return bun, (row, latency, waits)
-
-    def _direct(self, bun: Bundles, flows: Ints, lit: Bools, key: Ints) -> tuple[Bundles, Ints, Floats]:
-        """Of the circuits of its pair, each flow takes the one that its number picks."""
-        count = lit.sum(axis=0).astype(np.uint64)
-        wanted = (self.choice[flows] % count).astype(np.int64)
+        wanted = ways.choice[flows] % np.maximum(count, 1)
         switch = np.argmax((np.cumsum(lit, axis=0) == wanted + 1) & lit, axis=0)
-        missing = np.flatnonzero(self.row_of[flows, switch] < 0)
-        if len(missing):
-            ends = np.divmod(key[missing], len(self.optics.ends))
-            chains: list[Chain] = [
-                (each,) for each in zip(switch[missing].tolist(), *(e.tolist() for e in ends), strict=True)
-            ]
-            bun, rows, seconds = self._rows(bun, flows[missing], chains)
-            self.row_of[flows[missing], switch[missing]] = rows
-            self.latency_of.update(zip(rows.tolist(), seconds.tolist(), strict=True))
-        row = self.row_of[flows, switch]
-        return bun, row, np.array([self.latency_of[each] for each in row.tolist()], np.float64)
+        place = np.where(count > 0, switch, ways.choice[flows])
+        # Flows of the same hosts with the same circuits have one path.
+        _, one = np.unique(np.stack((ways.pair[flows], place, count > 0)), axis=1, return_index=True)
+        columns = (each[one].tolist() for each in (count, place, src, dst))
+        chains = [
+            ((s, a, b),) if direct else self._chain(a, b, s) for direct, s, a, b in zip(*columns, strict=True)
+        ]
+        found = np.array([len(chain) > 0 for chain in chains], bool)
+        flows, at, several = flows[one], (ways.pair[flows[one]], place[one]), count[one] == 0
+        bun, rows, seconds = self.table.of_circuits(
+            bun, ends.src[flows[found]], ends.dst[flows[found]], [chain for chain in chains if chain]
+        )
+        row, latency = np.full(len(flows), MISSING, np.int64), np.zeros(len(flows))
+        row[found], latency[found] = rows, seconds
+        for columns_of, some in (
+            ((ways.direct, ways.direct_s), ~several),
+            ((ways.detour, ways.detour_s), several),
+        ):
+            where = at[0][some], at[1][some]
+            columns_of[0][where], columns_of[1][where] = row[some], latency[some]
+        ways.detour_at[at[0][several], at[1][several]] = ways.rule[VERSION]
+        return bun
 
-    def _detours(self, bun: Bundles, flows: Ints, key: Ints) -> tuple[Bundles, Ints, Ints, Floats]:
-        """Of flows without a direct circuit, those (positions) that several in a row lead to their end."""
+    def _chain(self, src: int, dst: int, choice: int) -> Chain:
         if self.chains is None:
-            self.chains = Chains(self.lit, self.circuits.hops)
-        pairs = np.divmod(key, len(self.optics.ends))
-        columns = (*pairs, self.choice[flows])
-        ways = [self.chains.way(*each) for each in zip(*(c.tolist() for c in columns), strict=True)]
-        found = np.flatnonzero([len(way) > 0 for way in ways])
-        bun, rows, seconds = self._rows(bun, flows[found], [ways[i] for i in found.tolist()])
-        return bun, found, rows, seconds
-
-    def _rows(self, bun: Bundles, flows: Ints, chains: list[Chain]) -> tuple[Bundles, Ints, Floats]:
-        ends = self.workload.flows
-        return self.table.of_circuits(bun, ends.src[flows], ends.dst[flows], chains)
+            self.chains = Chains(self.ways.lit.copy(), self.circuits.hops)
+        return self.chains.way(src, dst, choice)
 
 
 def light_paths(
@@ -350,6 +308,9 @@ def light_paths(
     n_paths = len(routes.indptr) - 1
     pairs, table = pairs_of(workload, optics), PathTable(fabric, optics, n_paths, n_paths)
     parcels = relays(workload, optics, pairs, table) if circuits.without_circuit == "relay" else None
+    flows, turns = workload.flows, precedence(workload.flows.coflow)
+    hosts = np.unique(flows.src * len(fabric.hosts) + flows.dst, return_inverse=True)[1]
+    number = choices(workload, transport) % np.uint64(max(len(optics.nodes), 1))
     return LightPaths(
         optics=optics,
         circuits=circuits,
@@ -358,24 +319,24 @@ def light_paths(
         pairs=pairs,
         table=table,
         workload=workload,
-        packets=routes.path.copy(),
-        packet_latency=routes.latency.copy(),
-        job=workload.coflows.job[workload.flows.coflow],
-        choice=choices(workload, transport) % np.uint64(max(len(optics.nodes), 1)),
-        row_of=np.full((workload.n_flows, len(optics.nodes)), -1, np.int64),
-        head=np.full(len(optics.ends) ** 2, -1, np.int64),
-        following=np.full(workload.n_flows, -1, np.int64),
+        ways=open_ways(
+            pairs.key,
+            hosts.astype(np.int64),
+            number.astype(np.int64),
+            workload.coflows.job[flows.coflow],
+            flows.coflow,
+            (routes.path, routes.latency),
+            optics.up.shape,
+            turns.turn,
+            unmarked=unmarked,
+            waits=circuits.without_circuit != "eps",
+            several=circuits.hops > 1,
+        ),
         buffer=np.zeros(workload.n_flows, np.int64),
-        lit=cross.up(),
-        held=np.zeros(workload.n_flows, bool),
-        gate=np.full(workload.n_flows, -np.inf),
         seen=np.zeros(workload.n_flows + most_parcels(parcels), np.int8),
-        said=np.full(workload.n_flows, unmarked),
-        precedence=precedence(workload.flows.coflow),
-        cut=np.zeros(workload.n_flows, bool),
+        precedence=turns,
         outages=outages_of(faults, workload, fabric, routes, capacity),
         relays=parcels,
-        owner=np.full(optics.up.shape, -1, np.int64),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from netsched.bundles import NO_FLOW, NOWHERE, Bundles, free_reserve, settle_left
-from netsched.jit import kernel
+from netsched.jit import inner, kernel
 from netsched.ledger import DONE, Ledger
 from netsched.membership import close_bundle, insert_all
 from netsched.model import Bools, Floats, Ints
@@ -43,14 +43,14 @@ def enlist(flows: Ints, key: Ints, head: Ints, following: Ints) -> None:
 
 
 @kernel
-def listed(led: Ledger, keys: Ints, head: Ints, following: Ints, out: Ints) -> int:
-    """Write the flows of some keys into `out`, their number; those that have ended are dropped."""
+def listed(status: np.ndarray, keys: Ints, head: Ints, following: Ints, out: Ints) -> int:
+    """Write the flows of some keys into `out`, their number; those that have ended (`status`) are dropped."""
     n = 0
     for key in keys:
         before = NO_FLOW
         f = head[key]
         while f >= 0:
-            if led.status[f] == DONE:
+            if status[f] == DONE:
                 if before < 0:
                     head[key] = following[f]
                 else:
@@ -63,13 +63,23 @@ def listed(led: Ledger, keys: Ints, head: Ints, following: Ints, out: Ints) -> i
     return n
 
 
-@kernel
-def gather_mates(bun: Bundles, flows: Ints, seen: np.ndarray, out: Ints) -> int:
-    """Write all flows of the bundles that the given ones are in into `out`; their number. `seen`: all 0."""
+@inner
+def _changes(bun: Bundles, held: Bools, f: int, row: int, waits: bool, rank: int) -> bool:
+    return bool(bun.path_of_flow[f] != row or held[f] != waits or bun.rank[f] != rank)
+
+
+@inner
+def _gather(
+    bun: Bundles, flows: Ints, row: Ints, waits: Bools, rank: Ints, held: Bools, seen: np.ndarray, out: Ints
+) -> int:
+    """Write into `out` all flows of the bundles that those which change are in; their number.
+
+    `seen`: all 0, and so again.
+    """
     n = 0
-    for f in flows:
-        b = bun.bundle_of[f]
-        if b < 0 or seen[b]:
+    for i in range(len(flows)):
+        b = bun.bundle_of[flows[i]]
+        if b < 0 or seen[b] or not _changes(bun, held, flows[i], row[i], waits[i], rank[i]):
             continue
         seen[b] = 1
         first = n
@@ -112,6 +122,52 @@ def place(bun: Bundles, moves: Moves, held: Bools, gate: Floats) -> None:
     bun.not_before[flows] = np.where(moves.waits, np.inf, gate[flows])
 
 
+@kernel
+def _change(
+    bun: Bundles,
+    net: Uses,
+    flows: Ints,
+    row: Ints,
+    latency: Floats,
+    waits: Bools,
+    rank: Ints,
+    held: Bools,
+    gate: Floats,
+    seen: np.ndarray,
+    out: Ints,
+) -> tuple[int, bool]:
+    """Take the flows that change out of their bundles, and write what they become.
+
+    How many flows, in `out`, are to be put into bundles again, and True if one that changes had a reserve.
+    """
+    n = _gather(bun, flows, row, waits, rank, held, seen, out)
+    n_mates = n
+    for i in range(len(flows)):
+        f = flows[i]
+        if bun.bundle_of[f] < 0 and _changes(bun, held, f, row[i], waits[i], rank[i]):
+            out[n] = f
+            n += 1
+    settle_left(bun, out[:n_mates])
+    withdraw(bun, net, out[:n_mates])
+    booked = False
+    for i in range(len(flows)):
+        f = flows[i]
+        if not _changes(bun, held, f, row[i], waits[i], rank[i]):
+            continue
+        if bun.reserve[f] > 0.0:
+            booked = True
+            bun.cap[f] += bun.reserve[f]
+            bun.reserve[f] = 0.0
+        bun.path_of_flow[f] = row[i]
+        bun.latency[f] = latency[i]
+        bun.rank[f] = rank[i]
+        if not bun.queued[0]:
+            bun.group[f] = row[i]
+        held[f] = waits[i]
+        bun.not_before[f] = np.inf if waits[i] else gate[f]
+    return n, booked
+
+
 def move(
     bun: Bundles,
     net: Uses,
@@ -127,20 +183,20 @@ def move(
     What a flow had reserved was on its old path and is given back. `seen` (all 0) and `buffer` are room for
     one entry per flow.
     """
-    flows = moves.flows
-    changed = (moves.row != bun.path_of_flow[flows]) | (moves.waits != held[flows])
-    changed |= moves.rank != bun.rank[flows]
-    moves = moves.only(changed)
-    flows = moves.flows
-    if not len(flows):
-        return False
-    mates = buffer[: gather_mates(bun, flows, seen, buffer)].copy()
-    settle_left(bun, mates)
-    withdraw(bun, net, mates)
-    booked = bool((bun.reserve[flows] > 0).any())
-    bun.cap[flows] += bun.reserve[flows]
-    bun.reserve[flows] = 0.0
-    place(bun, moves, held, gate)
-    back = np.union1d(mates, flows)
-    insert_all(bun, net, back[np.lexsort((back, ledger.start[back]))])
+    n, booked = _change(
+        bun,
+        net,
+        moves.flows,
+        moves.row,
+        moves.latency,
+        moves.waits,
+        moves.rank,
+        held,
+        gate,
+        seen,
+        buffer,
+    )
+    if n:
+        back = buffer[:n]
+        insert_all(bun, net, back[np.lexsort((back, ledger.start[back]))])
     return booked

@@ -33,6 +33,7 @@ from netsched.reports import Reports
 from netsched.routes import route
 from netsched.steering import Steering, steering_for
 from netsched.uses import Uses, open_uses
+from netsched.ways import Ways, no_ways
 
 _REPAIRED = 0.25
 """Of a class: where a repair would have to look at more of its bundles, computing all is cheaper."""
@@ -59,6 +60,7 @@ class Run:
     concern: int
     class_of_coflow: Ints
     waiting: list[tuple[float, Ints, Plan]]
+    ways: Ways
     light: LightPaths | None = None
     steering: Steering | None = None
     gate: float = float("inf")
@@ -135,6 +137,7 @@ def open_run(
         concern=_concern(policy, light),
         class_of_coflow=np.full(len(workload.coflows.job), -1, np.int64),
         waiting=[],
+        ways=light.ways if light else no_ways(),
         light=light,
         steering=steering,
     )

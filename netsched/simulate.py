@@ -11,7 +11,7 @@ import numpy as np
 
 from netsched import bundles
 from netsched import ledger as books
-from netsched.advance import advance
+from netsched.advance import CIRCUITS, NOBODY, PACKETS, advance
 from netsched.control import unmarked_class
 from netsched.enact import admit, coordinate, look_ahead, settle, switch
 from netsched.errors import PolicyError
@@ -107,7 +107,7 @@ def glances(
         flows, _ = active_flows(run)
         bundles.settle_left(run.bundles, np.append(flows, parcels_under_way(run)))
         if run.light is not None:
-            flows = flows[~run.light.held[flows]]
+            flows = flows[~run.light.ways.held[flows]]
         bun = run.bundles
         indptr, links = gather(bun.path_ptr, bun.path_links, bun.path_of_flow[flows])
         about_circuits = 0 if run.light is None else run.light.decisions
@@ -126,7 +126,8 @@ def _step(run: Run, horizon: float) -> bool:
         run.bundles,
         run.uses,
         run.scratch,
-        run.ahead and run.light is None,
+        run.ways,
+        _admitted(run),
         run.concern,
         max(until, run.now),
         _SLICE,
@@ -161,12 +162,21 @@ def _step(run: Run, horizon: float) -> bool:
     return True
 
 
+def _admitted(run: Run) -> int:
+    """Which released flows need nobody's decision: see `advance`."""
+    if not run.ahead:
+        return NOBODY
+    if run.light is None:
+        return PACKETS
+    return CIRCUITS if run.light.relays is None else NOBODY
+
+
 def _stuck(run: Run, left: int) -> str:
     """Why nothing can happen any more."""
     light = run.light
-    if light is not None and light.cut.any():
+    if light is not None and light.ways.cut.any():
         return f"faults: at {run.now:.6g} s {left} unfinished flows have no way left, and none comes back"
-    if light is not None and light.held.any():
+    if light is not None and light.ways.held.any():
         return (
             f"circuits {light.circuits.name}: at {run.now:.6g} s it leaves all of {left} unfinished flows "
             "without a circuit, and they wait for one"
@@ -180,7 +190,7 @@ def _stuck(run: Run, left: int) -> str:
 def _classes(run: Run) -> Ints:
     """The last class of each flow; a flow that never had to send is unmarked, whatever was written ahead."""
     led = run.ledger
-    given = run.light.said if run.light else run.bundles.rank[: run.fixed.workload.n_flows]
+    given = run.light.ways.said if run.light else run.bundles.rank[: run.fixed.workload.n_flows]
     if not run.ahead:
         return given
     sends = ~np.isnan(led.start[: len(given)]) & (led.local == 0) & (led.size > 0)

@@ -91,6 +91,22 @@ def test_flows_of_one_pair_share_their_circuit_and_keep_their_classes():
     assert (first, second) == (0, 1)
 
 
+def test_a_flow_released_while_its_pair_is_dark_waits_though_others_send():
+    """2 MB and 0.2 MB share a circuit from 0.1 s on; the latter's end at 0.5 s releases 0.5 MB of other ends.
+
+    That has its circuit from 1.6 s on. `fair` decides nothing then: all was said before the run.
+    """
+    case = Case(6)
+    case.coflow((0, 2, 2 * MB))
+    (small,) = case.coflow((1, 3, 0.2 * MB))
+    (late,) = case.coflow((2, 4, 0.5 * MB))
+    case.builder.depend(late, small)
+    script = Script(((0.0, (1, -1, -1)), (1.5, (1, 2, -1))), "wait")
+    out = run(case.build(), hybrid(), Fair(), circuits=script)
+    assert out.flow_finish == pytest.approx([2.3, 0.5, 2.1])
+    assert out.mechanisms["circuit_bytes"] == pytest.approx(2.7 * MB)
+
+
 def test_two_switches_that_join_one_pair_share_its_flows():
     """Static rings of jump 1 and 2 over 3 racks; with jump 1 on both, each flow is on one of them."""
     case = Case(6)
