@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import os
 import socket
 import threading
@@ -73,6 +74,7 @@ class Client:
         self._ladder: list[str] | None = None
         self._denied = ""
         self._memory = Memory()
+        self._first_flow = math.inf
         self._unrenewed: set[int] = set()
         self._tidying = False
         self._lock = threading.RLock()
@@ -273,6 +275,7 @@ class Client:
             parts = [fds[first : first + MAX_FDS] for first in range(0, len(fds), MAX_FDS)] or [[]]
             with self._alone():
                 self._memory.note(fds, None)
+                fields = fields | self._begun(fields["state"] == "active")
                 told = [
                     guidance_from(self._ask({"verb": "flow", "count": len(part), **fields}, part))
                     for part in parts
@@ -282,6 +285,13 @@ class Client:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             self._failed(f"flow: {error!r}")
             return Guidance()
+
+    def _begun(self, released: bool) -> dict[str, float]:
+        """For how long this job has sent, which a shift counts from: a restarted agent cannot know."""
+        now = time.monotonic()
+        if released:
+            self._first_flow = min(self._first_flow, now)
+        return {"begun_s": now - self._first_flow} if self._first_flow <= now else {}
 
     def _ask(self, request: dict[str, Any], fds: Sequence[int]) -> Message:
         """The answer, or {} after a failure that was logged and counted."""

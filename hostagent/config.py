@@ -12,7 +12,7 @@
     metrics: {listen: 127.0.0.1:9469}  # without the key there is no HTTP server
     ladder: [descriptor, self]        # also cgroup-bpf, nft-cgroup, nft-tuple, pidfd
     cgroups: [{path: train/job1, class: gradients}]
-    coordinator, rules and policy: see `hostagent.coordination`
+    coordinator, rules, policy and shifts: see `hostagent.coordination`
 
 A wrong file is reported with all its mistakes at once, since each of them may cost somebody a restart.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -30,7 +31,7 @@ from pydantic import BeforeValidator, Field, StrictInt, StrictStr, ValidationErr
 from pydantic import model_validator as check
 
 from hostagent import mistakes
-from hostagent.coordination import Coordinator, LocalSpec, Rule
+from hostagent.coordination import Coordinator, LocalSpec, Rule, Shift
 from hostagent.interface import Interface
 from hostagent.ladder import CGROUP_BPF, DEFAULT_LADDER, LEVELS, NFT_CGROUP, NFT_TUPLE
 from hostagent.ledger import LIMIT
@@ -139,6 +140,7 @@ class Config(Section):
     coordinator: Coordinator | None = None
     rules: tuple[Rule, ...] = ()
     policy: LocalSpec | None = None
+    shifts: tuple[Shift, ...] = ()
 
     @check(mode="after")
     def _fits(self) -> Config:
@@ -209,6 +211,10 @@ class Config(Section):
             return self.classes[cls]
         names = f" or one of {', '.join(self.classes)}" if self.classes else ""
         raise ValueError(f"class = {shown(cls)}: write 0 to {self.queues - 1}{names}")
+
+    def shift_of(self, job: str) -> float:
+        """By how many seconds the job begins later: the first of `shifts` that fits, else 0."""
+        return next((one.by for one in self.shifts if fnmatchcase(job, one.job)), 0.0)
 
     def may_use(self, uid: int) -> frozenset[int] | None:
         """The classes that user `uid` may use; None if the user may not even connect."""

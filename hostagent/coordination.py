@@ -1,4 +1,4 @@
-"""The parts of the configuration that say who decides the classes of flows: coordinator, rules, local policy.
+"""The parts of the configuration that say who decides about flows: coordinator, rules, local policy, shifts.
 
 coordinator:
   address: 10.0.0.9:9471
@@ -10,6 +10,8 @@ coordinator:
 rules:                          # without a coordinator, or when its plan no longer holds
   - {job: "resnet*", coflow: "grad*", class: gradients}
 policy: tensorexpress           # for flows that no rule fits: a local policy, or {name: {parameter: value}}
+shifts:                         # whoever decides the classes
+  - {job: "vgg*", by: 152ms}
 """
 
 from __future__ import annotations
@@ -41,6 +43,13 @@ class Rule(Section):
     job: _Pattern = "*"
     coflow: _Pattern = "*"
     cls: Annotated[StrictInt | StrictStr, Field(alias="class")]
+
+
+class Shift(Section):
+    """Jobs that fit the pattern begin to send `by` seconds later than they would (CASSINI, NSDI 2024)."""
+
+    job: _Pattern
+    by: Annotated[Duration, Field(gt=0.0, le=3600.0)]
 
 
 class Coordinator(Section):

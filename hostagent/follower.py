@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostagent import logs
 from hostagent.desk import Desk
 from hostagent.guide import Guide
-from hostagent.protocol import BadRequest, Message
+from hostagent.protocol import BadRequest, Message, seconds
 from hostagent.server import Connection
 from hostagent.tagging import borrowed
 from hostagent.uplink import Line, News, Uplink
@@ -58,7 +58,7 @@ class Follower:
         now = time.monotonic()
         peer = _peer_of(fds[0]) if fds and "peer" not in request else ""
         said = self.desk.flow(connection.number, connection.peer.uid, connection.job, request, peer, now)
-        found = self.guide.guidance(said, now)
+        found = self.guide.guidance(said, now, seconds(request, "begun_s"))
         answer: Message = {
             "class": found.cls,
             "dscp": marking.dscp_of(found.cls, self._config.queues),

@@ -111,15 +111,19 @@ class Guide:
 
     # -------------------------------------------------------------- of a flow
 
-    def guidance(self, flow: FlowState, now: float) -> Guidance:
-        """What a flow is to do now, within what its user may."""
+    def guidance(self, flow: FlowState, now: float, begun: float = math.inf) -> Guidance:
+        """What a flow is to do now, within what its user may.
+
+        `begun`: seconds since its job had its first flow, inf if the job does not say.
+        """
         found = self._found(flow, now)
         allowed = self._config.may_use(flow.uid) or frozenset({self._config.queues - 1})
-        if found.cls in allowed:
-            return found
-        # Never a more urgent class than the one meant, if the user has one.
-        cls = min((one for one in allowed if one > found.cls), default=max(allowed))
-        return Guidance(cls, found.source, found.hold, found.cap, found.refused)
+        cls = found.cls
+        if cls not in allowed:
+            # Never a more urgent class than the one meant, if the user has one.
+            cls = min((one for one in allowed if one > cls), default=max(allowed))
+        hold = max(found.hold, self._config.shift_of(flow.job) - begun)
+        return Guidance(cls, found.source, hold, found.cap, found.refused)
 
     def _found(self, flow: FlowState, now: float) -> Guidance:
         standing = self.standing(now)

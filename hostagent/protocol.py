@@ -11,6 +11,7 @@ Unknown fields are ignored (a newer client works), an unknown verb or version is
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -22,6 +23,8 @@ MAX_FDS: Final = 253
 """Descriptors of a packet: the kernel's SCM_MAX_FD."""
 MAX_TEXT: Final = 128
 """Characters of a name that a client may give to a job or class."""
+_LONGEST_S: Final = 1e9
+"""Of a time that has passed; more is for ever."""
 DEFAULT_SOCKET: Final = "/run/netsched/agent.sock"
 JOB_VARIABLE: Final = "NETSCHED_JOB"
 """Environment variable with the job's name for clients that give none."""
@@ -101,6 +104,14 @@ def address(text: str, key: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit():
         raise BadRequest("bad-field", f"{key}: an address and a port are expected, such as 10.0.0.1:29500")
     return host.strip("[]"), int(port)
+
+
+def seconds(message: Message, key: str) -> float:
+    """A time that has passed, in seconds; inf where none is said. BadRequest if it is something else."""
+    value = message.get(key, math.inf)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise BadRequest("bad-field", f"{key}: a number of seconds, 0 or more, is expected")
+    return float(value) if value < _LONGEST_S else math.inf
 
 
 def flag(message: Message, key: str, default: bool) -> bool:
