@@ -23,6 +23,8 @@ def host():
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_the_agent_owns_the_queues_while_it_runs_and_gives_them_back(tmp_path, host, number):
+    # Tests that run under nohup hand on that SIGHUP is ignored, and the agent keeps to that.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     before = host.run("tc", "qdisc", "show")
     with agent(tmp_path, QUEUE, host) as (path, process), client.connect(path, strict=True, timeout=5) as us:
         assert OURS in host.run("tc", "qdisc", "show")
