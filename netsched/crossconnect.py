@@ -117,5 +117,5 @@ class CrossConnect:
         self.changes += changed.any(axis=1)
         dark = changed | (self.optics.all_stop & changed.any(axis=1))[:, None]
         until = self.now + self.optics.delay[:, None]
-        self.ready = np.where(dark, np.broadcast_to(until, out.shape), self.ready)
+        self.ready = np.where(dark, until, self.ready)
         self.out = out.copy()

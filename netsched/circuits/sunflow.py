@@ -141,13 +141,18 @@ def _steps(made: list[Reservation], plane: Plane) -> Steps:
     made = sorted(made)
     times = apart(np.array([0.0, *(each.begin for each in made)])).tolist()
     m, n = plane.out.shape
-    now = plane.out[0].copy()
+    now: list[int] = plane.out[0].tolist()
+    source = {dst: src for src, dst in enumerate(now) if dst != NONE}
     out = np.empty((len(times), n), np.int64)
     k = 0
     for i, t in enumerate(times):
         while k < len(made) and made[k].begin <= t + AT_ONCE:
-            now[now == made[k].dst] = NONE
-            now[made[k].src] = made[k].dst
+            src, dst = made[k].src, made[k].dst
+            if dst in source:
+                now[source[dst]] = NONE
+            if now[src] != NONE:
+                del source[now[src]]
+            now[src], source[dst] = dst, src
             k += 1
         out[i] = now
     end = max(each.end for each in made)
