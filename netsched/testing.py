@@ -82,8 +82,8 @@ def check_policy(policy: Policy, fabric: Fabric, *, seed: int = 0) -> None:
             outcome = _run(policy, workload, fabric, queues, transport, Control())
             if not declared(policy, "idles"):
                 _check_busy(policy, workload, fabric, queues, transport, outcome)
-        late = Control(delay=0.05, period=0.2, report_period=0.15, report_delay=0.1)
-        _run(policy, workload, fabric, queues, Transport(), late)
+            late = Control(delay=0.05, period=0.2, report_period=0.15, report_delay=0.1)
+            _run(policy, workload, fabric, queues, transport, late)
     if not declared(policy, "starves"):
         _check_starvation(policy, fabric)
 
